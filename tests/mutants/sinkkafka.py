@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 _REAL = "tests/integration/test_sink_kafka.py"
+_BACKFILL = "tests/integration/test_sink_kafka_backfill.py"
 _UNIT = "tests/unit/test_sink_kafka.py"
 _MESSAGES = "tests/unit/test_sink_messages.py"
 
@@ -128,5 +129,29 @@ MUTANTS = (
         "        target, partition = self._kept.get(queue, (None, None))\n",
         "        target, partition = None, None\n",
         f"{_REAL}::test_a_queue_keeps_its_partition_when_partitions_are_added",
+    ),
+    Mutant(
+        "tiered/sink/kafka/sink.py",
+        "            kept.beside(whole)\n",
+        "",
+        f"{_BACKFILL}::test_a_queue_goes_on_in_the_partition_that_the_sink_gave_it",
+    ),
+    Mutant(
+        "tiered/sink/kafka/sink.py",
+        "            self._routes.take_over(partitions, topics)\n",
+        "",
+        f"{_BACKFILL}::test_a_queue_goes_on_in_the_partition_that_the_sink_gave_it",
+    ),
+    Mutant(
+        "tiered/sink/kafka/partmaps.py",
+        "self._maps[queue] = told if before is None else before.then(told)\n",
+        "self._maps[queue] = told\n",
+        f"{_BACKFILL}::test_attempts_that_end_anywhere_give_each_message_once",
+    ),
+    Mutant(
+        "tiered/sink/held.py",
+        "made[queue].then(told) if queue in made else told",
+        "told",
+        f"{_BACKFILL}::test_a_process_that_ends_between_kafka_and_the_archive",
     ),
 )

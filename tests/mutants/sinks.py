@@ -8,6 +8,7 @@ _RUN = "tests/scenes/test_sink_running.py"
 _FOLD = "tests/unit/test_fold_sinks.py"
 _MAP = "tests/property/test_sink_offset_map.py"
 _MAPPING = "tests/scenes/test_sink_mapping.py"
+_BACKFILL = "tests/scenes/test_sink_backfill.py"
 _RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink_was_not_given_stays"
 
 MUTANTS = (
@@ -178,5 +179,41 @@ MUTANTS = (
         '    free &= ~live | (items["end"] <= judged.given[row])\n',
         "",
         _RETAIN,
+    ),
+    Mutant(
+        "tiered/sink/held.py",
+        "            if not _has_joined(own, follows, firsts):\n",
+        "            if True:\n",
+        f"{_BACKFILL}::test_a_process_that_ends_between_the_destination_and_the_archive",
+    ),
+    Mutant(
+        "tiered/sink/held.py",
+        "        if (known.revision, known.looked) != (plan.revision, plan.looked):\n",
+        "        if False:\n",
+        f"{_BACKFILL}::test_what_does_not_join_stops_it",
+    ),
+    Mutant(
+        "tiered/sink/giving.py",
+        "        had = {} if own is None else own.queues\n",
+        "        had = {}\n",
+        f"{_BACKFILL}::test_it_goes_on_exactly_where_the_backfill_ends",
+    ),
+    Mutant(
+        "tiered/sink/giving.py",
+        " or head.lineage != plan.lineage or taken:\n",
+        " or head.lineage != plan.lineage:\n",
+        f"{_BACKFILL}::test_a_loss_at_the_broker_meanwhile_is_accounted_for",
+    ),
+    Mutant(
+        "tiered/sink/required.py",
+        " or (stored.backfill is not None and stored.backfill.done is None)\n",
+        "\n",
+        "tests/unit/test_sink_backfill_book.py::test_retention_waits_while_a_history_is_given",
+    ),
+    Mutant(
+        "tiered/daemon/sinks.py",
+        "        if now == self._swept or any(",
+        "        if now == self._swept and any(",
+        "tests/scenes/test_sink_figures.py::test_what_a_backfill_left_goes_once_the_archive_has_it",
     ),
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tiered.archive.keys import (
     ArchiveKeys,
     Area,
+    BackfillKey,
     CheckpointKey,
     CommitKey,
     HoldKey,
@@ -63,6 +64,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.builds(HoldKey, ID, st.booleans()),
     st.builds(TableKey, ID, st.booleans()),
     st.builds(SinkKey, ID, st.booleans()),
+    st.builds(BackfillKey, ID, st.booleans()),
     st.builds(RepairKey, SEQ, ID),
     st.builds(LeaseKey, st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), SEQ),
     st.builds(PlacementKey, SEQ),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kit.command import Done, archive_once, tiered
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.read.find import find_identity
+from tiered.clock import SystemClock
+from tiered.provider.open import open_provider
+from tiered.settings import Store
+from tiered.sink.book import SinkBook
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +100,30 @@ def test_a_name_is_taken_once(archived: Path) -> None:
         done = add(archived, "twice", *words)
         assert (done.code, "of this name already" in done.err) == (6, True)
     assert sink(archived, "remove", "twice").code == 0
+
+
+def test_a_backfill_is_shown_and_ended(archived: Path) -> None:
+    """One that was asked for and not planned: there is nothing to take up, and the sink goes on by itself."""
+    assert add(archived, "filled").code == 0
+    done = sink(archived, "backfill", "filled")
+    assert (done.code, done.json[0]["state"]) == (0, "none")
+    for words, code, said in (
+        (("--end",), 6, "no backfill of this sink is under way"),
+        (("--dry-run",), 2, "goes with --end"),
+    ):
+        done = sink(archived, "backfill", "filled", *words)
+        assert (done.code, said in done.err) == (code, True), done.err
+    provider = open_provider(f"file://{archived}/archive", Store(), SystemClock())
+    keys = ArchiveKeys("DefaultCluster", "broker-a")
+    book = SinkBook(provider, keys, find_identity(provider, keys).archive_id)
+    book.change("filled", 1, os.urandom, backfill_id=os.urandom(16))
+    provider.close()
+    for words, state in (
+        ((), "asked for"),
+        (("--end", "--dry-run"), "asked for"),
+        (("--end",), "none"),
+        ((), "none"),
+    ):
+        done = sink(archived, "backfill", "filled", *words)
+        assert (done.code, done.json[0]["state"]) == (0, state), done.err
+    assert sink(archived, "remove", "filled").code == 0

@@ -12,13 +12,18 @@ from typing import Any
 import pytest
 
 from tests.kit.sinkrunning import SinkScene
+from tiered.archive.keys import BACKFILL_PREFIX
 from tiered.clock import ManualClock
+from tiered.codec.format.edits import SinkStep
 from tiered.daemon.config import load
 from tiered.daemon.sinks import SinkServices
 from tiered.errors import Unavailable
 from tiered.metrics import Metrics
+from tiered.model import MessageQueue
+from tiered.sink.backfill import BackfillBook, BackfillPlan, QueueRange
 from tiered.sink.base import Accepted
 from tiered.sink.book import SinkBook
+from tiered.sink.ledger import SinkAdvance
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase, SinkProgress
 
@@ -83,3 +88,32 @@ def test_what_became_of_messages_is_counted_by_kind() -> None:
     counted = {"messages": 20, "dead_letters": 2, "left_out": 4, "came_back": 6}
     assert {name: progress.figures()[name] for name in counted} == counted
     assert {name: progress.document()[name] for name in counted} == counted
+
+
+def test_what_a_backfill_left_goes_once_the_archive_has_it(
+    services: tuple[SinkScene, SinkServices, Metrics],
+) -> None:
+    scene, made, _ = services
+    reader = scene.daemon.log.reader
+    orders = SinkBook(scene.provider, reader.keys, reader.identity.archive_id)
+    backfills = BackfillBook(scene.provider, reader.keys, reader.identity.archive_id)
+    backfill = os.urandom(16)
+    asked = orders.change("copy", 1, os.urandom, backfill_id=backfill)
+    ranges = [[QueueRange(MessageQueue("Orders", 0), 0, 1, 1)]]
+    plan = BackfillPlan(backfill, os.urandom(16), asked.sink_id, 1, 1, 1, asked.revision, 0, 1, 1, 2)
+    backfills.put_plan(plan, ranges)
+
+    def left() -> int:
+        made._look_at = 0.0
+        made.step()
+        return len(list(scene.provider.list(reader.keys.key(BACKFILL_PREFIX))))
+
+    assert left() == 2, "it is under way"
+    done = orders.change("copy", 3, os.urandom, backfilled=backfill)
+    assert left() == 2, "nobody has taken it up"
+    scene.ledger.keep(SinkAdvance(asked.sink_id, "copy", done.revision, 1, 0, step=SinkStep.ANEW))
+    scene.commit()
+    assert left() == 0
+    backfills.put_plan(plan, ranges)
+    orders.remove("copy")
+    assert left() == 0, "of a sink that was removed"

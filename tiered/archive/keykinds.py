@@ -97,6 +97,12 @@ class SinkKey(OrderKey):
     __slots__ = ()
 
 
+class BackfillKey(OrderKey):
+    """Part of a backfill that a Spark job makes of a sink: its plan, a part of it, or that a part is done."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeKey:
     """The start-up probe's own; 16 random bytes."""

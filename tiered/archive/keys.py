@@ -16,6 +16,7 @@ from uuid import UUID
 
 from tiered.archive.keykinds import (
     Area,
+    BackfillKey,
     CheckpointKey,
     CommitKey,
     HoldKey,
@@ -39,6 +40,7 @@ from tiered.errors import Invalid
 from tiered.model import MessageQueue
 
 __all__ = [
+    "BACKFILL_PREFIX",
     "CHECKPOINT_PREFIX",
     "COMMITS_PER_DIRECTORY",
     "COMMIT_PREFIX",
@@ -54,6 +56,7 @@ __all__ = [
     "TABLE_PREFIX",
     "ArchiveKeys",
     "Area",
+    "BackfillKey",
     "CheckpointKey",
     "CommitKey",
     "HoldKey",
@@ -88,6 +91,7 @@ REPAIR_PREFIX = "repair/"
 HOLD_PREFIX = "hold/"
 TABLE_PREFIX = "table/"
 SINK_PREFIX = "sink/"
+BACKFILL_PREFIX = "backfill/"
 DATAKEY_PREFIX = "datakey/"
 KEYVALUE_PREFIX = "keyvalue/"
 LEASE_PREFIX = "lease/"
@@ -108,7 +112,7 @@ _SEGMENT = re.compile(
 _PROJECTION = re.compile(rf"projection/([0-9a-f]{{16}})/([0-9]{{20}})-([0-9]{{10}})-({_UUID})")
 _QUEUE = re.compile("[0-9a-f]{16}")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
-_ORDER = re.compile(rf"(hold|table|sink)/({_UUID})(-dropped)?")
+_ORDER = re.compile(rf"(hold|table|sink|backfill)/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
 _LEASE = re.compile(r"lease/([^/]+)/([0-9]{20})")
 _PLACEMENT = re.compile(r"placement/([0-9]{20})")
@@ -119,7 +123,9 @@ _FOLDERS = (Area.SEGMENT, Area.PROJECTION)
 """Areas with folders of their own."""
 
 
-_ORDERS: dict[str, type[HoldKey | TableKey | SinkKey]] = {"hold": HoldKey, "table": TableKey, "sink": SinkKey}
+_ORDERS: dict[str, type[HoldKey | TableKey | SinkKey | BackfillKey]] = {
+    "hold": HoldKey, "table": TableKey, "sink": SinkKey, "backfill": BackfillKey,
+}  # fmt: skip
 
 
 def build(identity: Identity) -> str:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiered.archive.keys import (
+    BACKFILL_PREFIX,
     HOLD_PREFIX,
     SINK_PREFIX,
     TABLE_PREFIX,
     ArchiveKeys,
+    BackfillKey,
     HoldKey,
     SinkKey,
     TableKey,
@@ -37,7 +39,7 @@ class OrderKind:
     """A kind of order. ``what``: a noun; ``meanwhile``: what stands still while one cannot be read."""
 
     prefix: str
-    key: type[HoldKey | TableKey | SinkKey]
+    key: type[HoldKey | TableKey | SinkKey | BackfillKey]
     id_field: str
     what: str
     meanwhile: str
@@ -66,10 +68,17 @@ SINK = OrderKind(
     "sink's order",
     "sinks go on as they were ordered before, and nothing is trimmed",
 )
-ORDER_KINDS = (HOLD, TABLE, SINK)
+BACKFILL = OrderKind(
+    BACKFILL_PREFIX,
+    BackfillKey,
+    "backfill_id",
+    "part of a backfill",
+    "its sink waits while that is so",
+)
+ORDER_KINDS = (HOLD, TABLE, SINK, BACKFILL)
 
 
-def kind_of(key: HoldKey | TableKey | SinkKey) -> OrderKind:
+def kind_of(key: HoldKey | TableKey | SinkKey | BackfillKey) -> OrderKind:
     """The kind of a key."""
     return next(kind for kind in ORDER_KINDS if isinstance(key, kind.key))
 

@@ -15,7 +15,7 @@ from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.find import find_identity
 from tiered.archive.state.sinks import sinks as known_sinks
-from tiered.cli import sinkoffsets
+from tiered.cli import sinkbackfill, sinkoffsets
 from tiered.cli.access import archive_settings, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
 from tiered.cli.sinkverify import verify_command
@@ -77,6 +77,7 @@ app.command("verify")(verify_command)
 
 
 app.command("offsets")(sinkoffsets.command)
+app.command("backfill")(sinkbackfill.command)
 
 
 @app.callback()

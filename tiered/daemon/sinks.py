@@ -22,6 +22,7 @@ from tiered.daemon.parts import Parts
 from tiered.errors import TieredError
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.service import DONE, Next, Service, pause
+from tiered.sink.backfill import BackfillBook
 from tiered.sink.base import Sink
 from tiered.sink.book import SinkBook, StoredSink
 from tiered.sink.kinds import SinkPlace, find_kind
@@ -59,6 +60,10 @@ def start_sinks(
     return made
 
 
+def _done(stored: StoredSink) -> int:
+    return 0 if stored.backfill is None or stored.backfill.done is None else stored.backfill.done
+
+
 class SinkServices:
     """All sinks of one writer. ``ledger`` rides on its line."""
 
@@ -74,6 +79,9 @@ class SinkServices:
         self._stopping = stopping
         self._archive_id = identity.archive_id
         self._book = SinkBook(parts.provider, parts.log.reader.keys, identity.archive_id)
+        self._backfills = BackfillBook(parts.provider, parts.log.reader.keys, identity.archive_id)
+        self._swept: list[tuple[bytes, int]] | None = None
+        """Sinks with the revisions of their orders, as they were when what is left of backfills was looked for."""
         self._running: dict[bytes, _Running] = {}
         self._look_at = self._commit_at = 0.0
         self._looked = parts.clock.monotonic()
@@ -133,6 +141,30 @@ class SinkServices:
                 self._ledger.keep(SinkAdvance(state.sink_id, state.name, 0, 0, 0, step=SinkStep.REMOVED))
         self._looked = self._clock.monotonic()
         self._tell(None)
+        self._sweep(stored)
+
+    def _sweep(self, stored: Mapping[bytes, StoredSink]) -> None:
+        """Delete what backfills have left in the bucket, once the archive knows that it was taken up, or nobody wants it."""
+        known = {state.sink_id: state.revision for state in known_sinks(self._parts.log.frozen().view)}
+        now = sorted((each.sink_id, each.revision) for each in stored.values())
+        given = [
+            each for each in stored.values() if each.backfill is not None and each.backfill.done is not None
+        ]
+        if now == self._swept or any(known.get(each.sink_id, 0) < _done(each) for each in given):
+            return
+        wanted = {
+            (each.sink_id, each.backfill.backfill_id)
+            for each in stored.values()
+            if each.backfill is not None and each.backfill.done is None
+        }
+        try:
+            gone = self._backfills.sweep(lambda *ids: ids in wanted)
+        except TieredError as error:
+            log.warning("what a backfill left cannot be deleted now", extra={"error": str(error)})
+            return
+        self._swept = now
+        if gone:
+            log.info("what backfills left is deleted", extra={"objects": gone})
 
     def _tell(self, trouble: str | None) -> None:
         if trouble is not None and self.trouble is None:
@@ -153,6 +185,7 @@ class SinkServices:
         runner = SinkRunner(
             stored, self._open_sink, feeds, self._ledger, self._clock,
             SinkPace(pace.flush_bytes, pace.flush_ms / 1000, pace.poll_ms / 1000, pace.commit_ms / 1000),
+            backfills=BackfillBook(self._parts.provider, self._parts.log.reader.keys, self._archive_id),
         )  # fmt: skip
         service = Service(
             f"sink-{stored.name}", runner.step, self._clock, finish=runner.finish, metrics=self._parts.metrics

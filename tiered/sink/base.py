@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from tiered.archive.state.offsetmap import OffsetMap
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.types import Ints
 from tiered.feed.base import FeedPosition, Follow
@@ -94,6 +95,22 @@ class RewindMarking(Protocol):
     def mark(self, rewound: Sequence[Rewound]) -> None:
         """Take marks, to stand behind everything flushed so far and before what is written next. A ``flush`` follows, whose
         position takes these queues back: in one step with it, where the position is kept."""
+        ...
+
+
+@runtime_checkable
+class JoiningSink(Protocol):
+    """A sink that keeps its position, and takes over what parts of a backfill have put beside it."""
+
+    def join(self, parts: Sequence[str], maps: Mapping[MessageQueue, OffsetMap]) -> None:
+        """Take over what openings of these ``SinkPlace.part`` have put, in this order. A ``flush`` follows, whose position has
+        their queues: in one step with it. They are done, and nobody has them open. ``maps``: where it lies, as far as that is
+        known."""
+        ...
+
+    def joined(self, parts: Sequence[str]) -> None:
+        """Their positions will not be asked for again. May come more than once; raises nothing that is not an error of
+        ``Sink``."""
         ...
 
 

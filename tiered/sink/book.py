@@ -31,6 +31,16 @@ class SinkRewind:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkBackfill:
+    """That a Spark job gives a sink its history, as of revision ``asked``, and the sink waits for it. ``done``: the revision
+    with which the job had given it; the sink takes it up, unless its progress is of that revision or a later one."""
+
+    backfill_id: bytes
+    asked: int
+    done: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredSink:
     """A sink as it is ordered now. ``sink_id``: the same for all its orders; a sink of the same name that was made later has
     another. ``made_ms``: when it was added, ``created_ms``: when this revision was, by clocks of the hosts that did."""
@@ -40,6 +50,7 @@ class StoredSink:
     revision: int = 1
     paused: bool = False
     rewind: SinkRewind | None = None
+    backfill: SinkBackfill | None = None
     made_ms: int = 0
     created_ms: int = 0
 
@@ -126,8 +137,13 @@ class SinkBook:
         paused: bool | None = None,
         rewind_ms: int | None = None,
         rewind: bool = False,
+        backfill_id: bytes | None = None,
+        backfilled: bytes | None = None,
+        unfilled: bytes | None = None,
     ) -> StoredSink:
-        """Put the next order of a sink with what is given, the rest as it is. ``NotFound``."""
+        """Put the next order of a sink with what is given, the rest as it is. A rewind ends a backfill. ``backfill_id``: one
+        begins; ``backfilled``: that one has been given; ``unfilled``: there is to be none after all, and nothing was given.
+        ``Conflict`` if these two are not the one in force. ``NotFound``."""
         old = self.sink(name)
         revision = old.revision + 1
         made = replace(
@@ -136,6 +152,7 @@ class SinkBook:
             revision=revision,
             paused=old.paused if paused is None else paused,
             rewind=SinkRewind(revision, rewind_ms) if rewind else old.rewind,
+            backfill=None if rewind else _backfill(old, revision, backfill_id, backfilled, unfilled),
             created_ms=now_ms,
         )
         before = self._in_force[old.sink_id]
@@ -172,10 +189,33 @@ class SinkBook:
             "revision": made.revision,
             "paused": made.paused,
             "rewind": None if made.rewind is None else asdict(made.rewind),
+            "backfill": None if made.backfill is None else {
+                **asdict(made.backfill), "backfill_id": made.backfill.backfill_id.hex(),
+            },
             "made_ms": made.made_ms,
             "created_ms": made.created_ms,
-        }
+        }  # fmt: skip
         put_order(self._provider, self._keys, self._archive_id, SINK, order_id, fields)
+
+
+def _backfill(
+    old: StoredSink,
+    revision: int,
+    backfill_id: bytes | None,
+    backfilled: bytes | None,
+    unfilled: bytes | None,
+) -> SinkBackfill | None:
+    if backfill_id is not None:
+        return SinkBackfill(backfill_id, revision)
+    named = backfilled or unfilled
+    if named is None:
+        return old.backfill
+    if old.backfill is None or old.backfill.backfill_id != named:
+        raise Conflict(
+            "this backfill of the sink was ended meanwhile", found=old.name,
+            hint="by tiered sink rewind-to, or another backfill; tiered sink list shows the order in force",
+        )  # fmt: skip
+    return None if unfilled is not None else replace(old.backfill, done=revision)
 
 
 def _stored(order: Order) -> StoredSink:
@@ -186,7 +226,13 @@ def _stored(order: Order) -> StoredSink:
         rewind = None if fields["rewind"] is None else SinkRewind(**fields["rewind"])
         sink_id = bytes.fromhex(fields["sink_id"])
         times = {name: fields[name] for name in ("made_ms", "created_ms")}
-        return StoredSink(sink_id, wanted, fields["revision"], fields["paused"], rewind, **times)
+        told = fields.get("backfill")  # orders of earlier programs have none
+        backfill = (
+            None
+            if told is None
+            else SinkBackfill(bytes.fromhex(told["backfill_id"]), told["asked"], told["done"])
+        )
+        return StoredSink(sink_id, wanted, fields["revision"], fields["paused"], rewind, backfill, **times)
     except (KeyError, TypeError, ValueError) as error:
         raise Corrupt(
             "a sink's order makes no sense", found=order.order_id.hex(), reason=str(error)

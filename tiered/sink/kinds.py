@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tiered.errors import Invalid, did_you_mean
 from tiered.sink.base import Sink
@@ -19,7 +19,8 @@ REGISTERED = "tiered.sinks"
 class SinkPlace:
     """Whose log a sink is opened for. ``epoch``: of the writer that opens it; a later one fences an earlier one at destinations
     that can. ``name``: of the sink, the same ever after; with ``archive_id`` it tells this sink from all others.
-    ``anew``: an operator has it begin again, so that what it gave before may be gone."""
+    ``anew``: an operator has it begin again, so that what it gave before may be gone. ``part``: what of a backfill is given
+    through this opening, beside others; empty: all that the sink is given."""
 
     archive_id: bytes
     cluster: str
@@ -27,6 +28,12 @@ class SinkPlace:
     epoch: int
     name: str
     anew: bool = False
+    part: str = ""
+
+    @property
+    def keeps_as(self) -> str:
+        """Under which name a destination keeps the position: parts of a backfill have one each."""
+        return f"{self.name}.{self.part}" if self.part else self.name
 
 
 class SinkKind(Protocol):
@@ -39,6 +46,17 @@ class SinkKind(Protocol):
 
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         """A destination for one process. ``Unavailable``, ``Invalid``, ``Fenced``, as of ``Sink``."""
+        ...
+
+
+@runtime_checkable
+class PartedKind(Protocol):
+    """A kind whose destinations may be given to by several openings at once, of different ``SinkPlace.part``, each queue by
+    one: what a backfill by Spark needs. Positions that the destination keeps are each part's own (``keeps_as``)."""
+
+    def check_parts(self, order: SinkOrder) -> bool:
+        """Whether each message comes once whatever ends a task; else a part that is tried again is given again. ``Invalid``
+        where this order's destination cannot be given to so."""
         ...
 
 

@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from tiered.archive.state.keys import queue_key
-from tiered.archive.state.offsetmap import OffsetMap, map_of_runs, nothing_given
+from tiered.archive.state.offsetmap import OffsetMap, nothing_given
 from tiered.archive.state.sinkmaps import sink_maps_of
 from tiered.archive.state.view import ArchiveState
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
 from tiered.sink.base import OffsetSink, Placed, SafePoint, Sink, SinkPosition, Unmapped
 from tiered.sink.book import StoredSink
+from tiered.sink.keptmaps import map_of_placed
 
 Follows = Mapping[MessageQueue, Follow]
 OffsetMaps = Mapping[MessageQueue, OffsetMap]
@@ -34,22 +35,6 @@ def maps_of_flush(
         start = min(before.get(queue, Follow()).next, follow.next)
         made[queue] = map_of_placed(start, follow.next, placed.get(queue, ()))
     return made
-
-
-def map_of_placed(start: int, end: int, placed: Iterable[Placed]) -> OffsetMap:
-    """A map of one queue: what was given of it from ``start`` up to ``end``."""
-    runs = list(placed)
-    if not runs:
-        return nothing_given(start, end)
-    columns = {
-        "first": [run.first_offset for run in runs],
-        "messages": [run.messages for run in runs],
-        "left_out": [run.left_out for run in runs],
-        "target_offset": [run.target_offset for run in runs],
-        "between": [run.between for run in runs],
-    }
-    one = runs[0]
-    return map_of_runs(min(start, one.first_offset), end, one.target, one.target_id, one.partition, columns)
 
 
 def found_again(

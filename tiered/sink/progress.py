@@ -45,7 +45,8 @@ class SinkProgress:
         self.lag_bytes: int | None = None
         self.backlog = 0
         """Messages that the archive had for it when it began to read it."""
-        self._filled = 0
+        self._filled = self._filled_before = 0
+        self._elsewhere: int | None = None
         self._began = self._current = clock.monotonic()
 
     def enter(self, phase: SinkPhase, why: str | None = None) -> None:
@@ -63,6 +64,14 @@ class SinkProgress:
     def begin_backfill(self, backlog: int) -> None:
         """It reads the archive from now on, which has so many messages for it."""
         self.backlog, self._filled, self._began = backlog, 0, self._clock.monotonic()
+        self._filled_before, self._elsewhere = 0, None
+
+    def backfilled(self, backlog: int, filled: int) -> None:
+        """Others read the archive for it, and are so far of so many messages."""
+        if self._elsewhere != backlog:
+            self.begin_backfill(backlog)
+            self._elsewhere, self._filled_before = backlog, filled
+        self._filled = filled
 
     def gave(self, accepted: Accepted) -> None:
         """The destination took messages."""
@@ -91,9 +100,10 @@ class SinkProgress:
 
     def eta_seconds(self) -> float | None:
         """How long the archive is still read at the pace so far; ``None`` where that is not known."""
-        if self.phase is not SinkPhase.BACKFILLING or not self._filled:
+        filled = self._filled - self._filled_before
+        if self.phase is not SinkPhase.BACKFILLING or filled <= 0:
             return None
-        pace = self._filled / max(1e-3, self._clock.monotonic() - self._began)
+        pace = filled / max(1e-3, self._clock.monotonic() - self._began)
         return self.backlog_messages() / pace
 
     def figures(self) -> dict[str, float | None]:
@@ -129,7 +139,7 @@ class SinkProgress:
             "position": self.physical,
             "lag_bytes": self.lag_bytes,
             "stale_seconds": round(self.stale_seconds(), 1),
-            "backlog_messages": self.backlog_messages() if eta is not None else None,
+            "backlog_messages": self.backlog_messages() if eta is not None or self._elsewhere else None,
             "eta_seconds": None if eta is None else round(eta),
             "lost_messages": self.lost_messages,
             "lost_at_source": self.lost_at_source,

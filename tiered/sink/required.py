@@ -1,4 +1,4 @@
-"""Which sinks retention waits for, by their orders."""
+"""Which sinks retention waits for, by their orders: required ones, and those whose history others are giving just now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def required_sinks(
         return [
             RequiredSink(stored.sink_id, stored.name, partial(takes, stored))
             for stored in book.sinks()
-            if stored.order.required
+            if stored.order.required or (stored.backfill is not None and stored.backfill.done is None)
         ]
 
     return look

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from tiered.archive.state.sinks import SinkState, sink, sink_queues
@@ -18,15 +18,18 @@ from tiered.clock import Clock
 from tiered.codec.format.edits import SinkStep
 from tiered.crashpoint import SinkPoint, reach
 from tiered.errors import Fenced, Invalid, TieredError, Unavailable
-from tiered.feed.base import FeedBatch, FeedPosition, Follow, MessageFeed
+from tiered.feed.base import FeedBatch, Follow
 from tiered.feed.live import LogCut
 from tiered.model import MessageQueue
 from tiered.service import AGAIN, Next, pause
+from tiered.sink.backfill import BackfillBook
 from tiered.sink.base import RewindMarking, Rewound, Sink, SinkBatch, SinkPosition
 from tiered.sink.book import StoredSink
 from tiered.sink.choosing import Chooser, LostRange
+from tiered.sink.held import LOOK_SECONDS, HeldSink, WaitingSink
 from tiered.sink.ledger import SinkAdvance, SinkLedger
 from tiered.sink.mapping import Follows, OffsetMaps, found_again, maps_of_flush
+from tiered.sink.openedsink import OpenedSink
 from tiered.sink.progress import SinkPhase, SinkProgress
 from tiered.sink.reconciling import (
     begun,
@@ -52,27 +55,6 @@ REST_SECONDS = 5.0
 PATIENCE = Backoff()
 
 
-@dataclass(slots=True)
-class _Open:
-    """A destination that is open, and what goes with it. ``since``: when the oldest message was written that is not flushed.
-    ``unheard``: nothing is given before the archive has ``looked``. ``took``: it was flushed since, or there was nothing to
-    flush. ``backfills``: the feed reads the archive."""
-
-    sink: Sink
-    chooser: Chooser
-    feed: MessageFeed
-    looked: int
-    lineage: int
-    log: FeedPosition
-    flushed_log: FeedPosition
-    pending_bytes: int = 0
-    since: float | None = None
-    flushed_at: float = 0.0
-    unheard: bool = False
-    took: bool = False
-    backfills: bool = False
-
-
 class _NotYet(Unavailable):
     """The archive is on its way to where the sink can go on."""
 
@@ -89,6 +71,7 @@ class SinkRunner:
         clock: Clock,
         pace: SinkPace,
         backoff: Backoff = PATIENCE,
+        backfills: BackfillBook | None = None,
     ) -> None:
         self._stored = stored
         self._wanted = stored
@@ -98,7 +81,7 @@ class SinkRunner:
         self._clock = clock
         self._pace = pace
         self._backoff = backoff
-        self._open: _Open | None = None
+        self._open: OpenedSink | None = None
         self._failures = 0
         """Of the destination, since it last took what it was given."""
         self._source_failures = 0
@@ -111,6 +94,7 @@ class SinkRunner:
         self._had: dict[MessageQueue, Follow] = {}
         """With ``_last``: what was flushed last and told to the ledger, which the archive may not have yet."""
         self.progress = SinkProgress(clock)
+        self._held = HeldSink(backfills, clock, self.progress)
 
     @property
     def stored(self) -> StoredSink:
@@ -173,6 +157,9 @@ class SinkRunner:
             return pause(REST_SECONDS)
         if self._stopped is self._stored:
             return pause(REST_SECONDS)
+        held = self._held.held(self._stored, self._last, self._source.fold)
+        if held is not None:
+            return self._hold(held)
         if self._open is not None and self._open.looked < self._ledger.rewound:
             self.close()  # what is not flushed is given again, as far as it is still there
         if self._open is None:
@@ -184,7 +171,7 @@ class SinkRunner:
         try:
             batch = opened.feed.poll()
         except Unavailable as error:  # the source's; the destination stays open
-            if self._is_due(opened):
+            if opened.is_due(self._pace, self._clock.monotonic()):
                 self._flush(opened)
             self._source_failures += 1
             self._enter(SinkPhase.WAITING, str(error))
@@ -193,11 +180,23 @@ class SinkRunner:
         if batch is None:
             return self._at_end(opened)
         self._give(opened, batch)
-        if self._is_due(opened):
+        if opened.is_due(self._pace, self._clock.monotonic()):
             self._flush(opened)
         return AGAIN
 
-    def _heard(self, opened: _Open) -> bool:
+    def _hold(self, held: WaitingSink) -> Next:
+        """Give nothing; the archive comes to know where the sink is."""
+        if held.opens:
+            self.close()
+            self._open = self._opened()
+            self._failures, self._standing = 0, (SinkPhase.OPENING, None)
+        self.close()
+        if (self._said or (None,))[0] is not held.phase:  # and not at each part that is done
+            self._enter(held.phase, held.why)
+        self.progress.enter(held.phase, held.why)
+        return pause(LOOK_SECONDS)
+
+    def _heard(self, opened: OpenedSink) -> bool:
         """Whether the archive knows up to which commit this opening has accounted for rewinds."""
         known = sink(self._source.fold().view, self._stored.sink_id)
         if known is None or (known.lineage, known.looked) < (opened.lineage, opened.looked):
@@ -213,9 +212,9 @@ class SinkRunner:
         self._stored = self._wanted
         self._failures, self._standing = 0, (SinkPhase.OPENING, None)
 
-    def _at_end(self, opened: _Open) -> Next:
+    def _at_end(self, opened: OpenedSink) -> Next:
         waiting = opened.feed.waiting
-        if self._is_due(opened):
+        if opened.is_due(self._pace, self._clock.monotonic()):
             self._flush(opened)
         if opened.since is None:
             self._took(opened)  # or there is nothing that it could refuse
@@ -225,7 +224,7 @@ class SinkRunner:
         self._measure(opened)
         return pause(self._pace.poll_seconds)
 
-    def _give(self, opened: _Open, batch: FeedBatch) -> None:
+    def _give(self, opened: OpenedSink, batch: FeedBatch) -> None:
         chosen = opened.chooser.choose(batch)
         if batch.position.physical is not None:
             opened.log = batch.position
@@ -245,20 +244,7 @@ class SinkRunner:
                 opened.since = self._clock.monotonic()
         self._measure(opened)
 
-    def _is_due(self, opened: _Open) -> bool:
-        now = self._clock.monotonic()
-        if opened.since is None:
-            moved = bool(opened.chooser.changed) or opened.log != opened.flushed_log
-            return moved and now - opened.flushed_at >= self._pace.idle_seconds
-        return (
-            opened.pending_bytes >= self._pace.flush_bytes or now - opened.since >= self._pace.flush_seconds
-        )
-
-    def _flush_if_written(self, opened: _Open) -> None:
-        if opened.since is not None:
-            self._flush(opened)
-
-    def _flush(self, opened: _Open) -> None:
+    def _flush(self, opened: OpenedSink) -> None:
         """Make what is written safe, at the destination and then in the ledger."""
         if opened.since is None and not opened.chooser.changed and opened.log == opened.flushed_log:
             return
@@ -277,7 +263,7 @@ class SinkRunner:
 
     # ------------------------------------------------------------------ opening
 
-    def _opened(self) -> _Open:
+    def _opened(self) -> OpenedSink:
         """Open the destination, find out where it is, and hold that against the archive."""
         self.progress.enter(*self._standing)
         fold = self._source.fold()
@@ -293,12 +279,15 @@ class SinkRunner:
             opened.close()
             raise
 
-    def _placed(self, opened: Sink, fold: ArchiveState, *, anew: bool) -> _Open:
+    def _placed(self, opened: Sink, fold: ArchiveState, *, anew: bool) -> OpenedSink:
         stored = self._stored
         known, recorded = self._recorded(fold)
-        own = opened.position()
+        own, taken = opened.position(), None
         if not anew:
             check_not_forgotten(stored.name, own, recorded)
+            taken = self._held.take_up(stored, known, opened, own, recorded)
+            if taken is not None:
+                own, recorded = taken.own, taken.joined
         position = recorded if own is None or is_empty(own) else own
         afresh = position is None or anew
         if afresh:
@@ -318,13 +307,14 @@ class SinkRunner:
         chooser = Chooser(found.position.queues, self.takes, self._source.counts_inner)
         feed = self._source.feed(found.position.log, chooser)
         log_position, now = found.position.log, self._clock.monotonic()
-        made = _Open(
+        made = OpenedSink(
             opened, chooser, feed, found.looked, found.lineage, log_position, log_position, flushed_at=now
         )
         made.unheard = not afresh and known is not None and tells_apart(known, fold)
         self._had = {}
         step = SinkStep.ANEW if afresh or known is None else step_to(known, recorded, found)
         maps = {} if afresh else found_again(opened, stored, recorded, found.position, fold)
+        maps = maps if taken is None else taken.mapped(found.position.queues, maps)
         self._keep(made, found.position.queues, step, maps)
         return made
 
@@ -343,7 +333,7 @@ class SinkRunner:
         queues = {queue: Follow(at.next, at.physical) for queue, at in found}
         return known, SinkPosition(place_of(known), queues)
 
-    def _keep(self, opened: _Open, queues: Follows, step: SinkStep, maps: OffsetMaps) -> None:
+    def _keep(self, opened: OpenedSink, queues: Follows, step: SinkStep, maps: OffsetMaps) -> None:
         """Tell the ledger what is safe, and remember it."""
         stored, at = self._stored, opened.log
         name = (stored.sink_id, stored.name, stored.revision)
@@ -354,11 +344,11 @@ class SinkRunner:
 
     # ------------------------------------------------------------------ what is said
 
-    def _took(self, opened: _Open) -> None:
+    def _took(self, opened: OpenedSink) -> None:
         """The destination has taken what it was given."""
         opened.took, self._failures, self._standing = True, 0, (SinkPhase.OPENING, None)
 
-    def _move(self, opened: _Open, phase: SinkPhase, why: str | None = None) -> None:
+    def _move(self, opened: OpenedSink, phase: SinkPhase, why: str | None = None) -> None:
         """It moves; but it goes on when it has flushed, not when it was opened: else one that opens and refuses says both in
         turn."""
         if opened.took:
@@ -394,7 +384,7 @@ class SinkRunner:
             self.progress.anew(anew)
             tell_anew(self._stored.name, anew)
 
-    def _measure(self, opened: _Open) -> None:
+    def _measure(self, opened: OpenedSink) -> None:
         physical = opened.log.physical
         self.progress.physical = physical
         self.progress.lag_bytes = None if physical is None else max(0, int(opened.feed.end()) - physical)

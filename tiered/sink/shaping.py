@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tiered.archive.state.offsetmap import OffsetMap
 from tiered.codec.checksum import body_crc
 from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import Frames, Stop
@@ -21,6 +22,7 @@ from tiered.errors import Invalid
 from tiered.model import MessageQueue
 from tiered.sink.base import (
     Accepted,
+    JoiningSink,
     OffsetSink,
     Placed,
     RewindMarking,
@@ -69,6 +71,17 @@ class ShapedKind:
             return ShapingOffsetSink(sink, shape, misfits)
         return ShapingSink(sink, shape, misfits)
 
+    def check_parts(self, order: SinkOrder) -> bool:
+        """As of ``PartedKind``."""
+        from tiered.sink.kinds import PartedKind  # which needs what is here
+
+        if not isinstance(self.kind, PartedKind):
+            raise Invalid(
+                "sinks of this kind cannot be given to by several processes at once", field="kind", found=order.kind,
+                hint="the daemon backfills it by itself",
+            )  # fmt: skip
+        return self.kind.check_parts(replace(order, options=without_shape(order.options)))
+
     def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
         """As of ``ReadableKind``."""
         from tiered.sink.shapedreading import ShapedReadBack  # which needs what is here
@@ -109,6 +122,19 @@ class ShapingSink:
         accepted = self._sink.write(self._rebuilt(given, bodies) if shape.rebuilds else given)
         dead = accepted.dead_letters + unfit
         return accepted._replace(messages=len(batch.rows), dead_letters=dead, left_out=left_out)
+
+    def join(self, parts: Sequence[str], maps: Mapping[MessageQueue, OffsetMap]) -> None:
+        """Parts had the same shape; maps have the source's names of topics."""
+        if isinstance(self._sink, JoiningSink):
+            renamed = {
+                MessageQueue(self._renamed(queue.topic), queue.queue_id): told for queue, told in maps.items()
+            }
+            self._sink.join(parts, renamed)
+
+    def joined(self, parts: Sequence[str]) -> None:
+        """Let go of what was needed to join."""
+        if isinstance(self._sink, JoiningSink):
+            self._sink.joined(parts)
 
     def mark(self, rewound: Sequence[Rewound]) -> None:
         """With the names that topics have at the destination; nothing where it takes no marks."""

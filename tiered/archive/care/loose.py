@@ -10,6 +10,7 @@ from tiered.archive.checkpoint.store import read_manifest
 from tiered.archive.encryption.datakeys import read_wrapped_key
 from tiered.archive.keys import (
     Area,
+    BackfillKey,
     CheckpointKey,
     HoldKey,
     IdentityKey,
@@ -56,7 +57,7 @@ class LooseChecks:
         match made:
             case ObjectKey(area):
                 return area is not Area.CONFIG and area is not Area.SEGMENT
-            case HoldKey(_, dropped) | TableKey(_, dropped) | SinkKey(_, dropped):
+            case HoldKey(_, dropped) | TableKey(_, dropped) | SinkKey(_, dropped) | BackfillKey(_, dropped):
                 return not dropped
             case _:
                 return isinstance(made, IdentityKey | CheckpointKey | RepairKey | KeyValueKey)
@@ -75,7 +76,7 @@ class LooseChecks:
                 self._data_key(path, stored)
             case ObjectKey():
                 self._stray(stored)
-            case HoldKey(order_id) | TableKey(order_id) | SinkKey(order_id):
+            case HoldKey(order_id) | TableKey(order_id) | SinkKey(order_id) | BackfillKey(order_id):
                 self._spend(stored.length)
                 archive_id = self._reader.identity.archive_id
                 check_order(self._reader.provider, self._keys, archive_id, kind_of(made), order_id)

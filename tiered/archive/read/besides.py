@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tiered.archive.keys import Area, HoldKey, SinkKey, TableKey, parse
+from tiered.archive.keys import Area, BackfillKey, HoldKey, SinkKey, TableKey, parse
 from tiered.archive.read.projection import read_projection
 from tiered.archive.read.view import View
 from tiered.archive.standing import ORDER_KINDS, OrderKind, check_order
@@ -85,7 +85,7 @@ def _orders(archive: View, kind: OrderKind) -> dict[str, bytes | None]:
     keys, found = archive.keys, dict[str, bytes | None]()
     for stored in archive.log.provider.list(keys.key(kind.prefix)):
         made = parse(str(keys.path(stored.key)))
-        if isinstance(made, HoldKey | TableKey | SinkKey):
+        if isinstance(made, HoldKey | TableKey | SinkKey | BackfillKey):
             found[keys.key(kind.order_path(made.order_id))] = made.order_id
         else:
             found[stored.key] = None

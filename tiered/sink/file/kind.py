@@ -43,6 +43,10 @@ class FileKind:
         finally:
             provider.close()
 
+    def check_parts(self, order: SinkOrder) -> bool:
+        """As of ``PartedKind``: each part has manifests and files of its own."""
+        return True
+
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         made = file_format(choice_of(order, "format", FORMATS, "jsonl"))
         provider = self._provider(order)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from tiered.archive.state.offsetmap import OffsetMap
 from tiered.errors import Conflict, Corrupt, Fenced, NotFound, Refused
+from tiered.model import MessageQueue
 from tiered.provider.base import Provider
 from tiered.sink.base import Accepted, Rewound, SafePoint, SinkBatch, SinkPosition
 from tiered.sink.file.formats import FileFormat
@@ -27,7 +30,7 @@ class FileSink:
         self._file = made
         self._file_bytes = file_bytes
         self._writer = uuid.uuid4().hex[:12]
-        self._manifests = Manifests(provider, place.name)
+        self._manifests = Manifests(provider, place.keeps_as)
         self._files: list[GivenFile] = []
         self._rewound: tuple[Rewound, ...] = ()
         self._position, self._number = self._claim()
@@ -48,6 +51,16 @@ class FileSink:
     def mark(self, rewound: Sequence[Rewound]) -> None:
         """Of the files before the next manifest, whose messages stand behind the marks."""
         self._rewound += tuple(rewound)
+
+    def join(self, parts: Sequence[str], maps: Mapping[MessageQueue, OffsetMap]) -> None:
+        """Their files count by the next manifest of this sink; they stay where they are."""
+        for part in parts:
+            root = replace(self._place, part=part).keeps_as
+            for manifest in Manifests(self._provider, root).all():
+                self._files += manifest.files
+
+    def joined(self, parts: Sequence[str]) -> None:
+        """Nothing: their files are named by this sink's manifest, and lie beside theirs."""
 
     def flush(self, position: SinkPosition) -> SafePoint:
         if self._file.messages:
@@ -130,7 +143,7 @@ class FileSink:
     def _put_file(self) -> None:
         messages, data = self._file.messages, self._file.take()
         name = f"{self._number + 1:020d}-{self._place.epoch}-{self._writer}-{len(self._files):04d}"
-        key = f"{self._place.name}/data/{name}.{self._file.suffix}"
+        key = f"{self._place.keeps_as}/data/{name}.{self._file.suffix}"
         try:
             self._provider.put(key, [data])
         except Conflict:
@@ -142,6 +155,6 @@ class FileSink:
 
     def _sweep(self) -> None:
         """Delete what the opening before this one put for the manifest that it cannot put any more."""
-        prefix = f"{self._place.name}/data/{self._number:020d}-"
+        prefix = f"{self._place.keeps_as}/data/{self._number:020d}-"
         for stored in list(self._provider.list(prefix)):
             self._provider.delete(stored.key)

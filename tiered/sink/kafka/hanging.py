@@ -23,6 +23,9 @@ from tiered.sink.kafka.topics import KafkaTopics
 
 log = logging.getLogger(__name__)
 
+_CLEANED_SECONDS = 20.0
+"""How long after its time a transaction may stay open: Kafka looks for such ones every ten seconds by default."""
+
 
 class Hanging(NamedTuple):
     """A partition with records from ``first`` on, below ``end``, that are neither committed nor aborted."""
@@ -41,14 +44,47 @@ def hanging(topics: KafkaTopics, partitions: Collection[tuple[str, int]]) -> lis
     return [Hanging(*at, shown[at], ends[at]) for at in sorted(shown) if shown[at] < ends[at]]
 
 
-def check_not_committed(settings: KafkaSettings, clock: Clock, found: Iterable[Hanging], kept: Kept) -> None:
+class _Committed(NamedTuple):
+    """A record that lies before the position, and is not shown."""
+
+    offset: int
+    queue: MessageQueue
+    queue_offset: int
+
+
+def check_not_committed(
+    settings: KafkaSettings, topics: KafkaTopics, clock: Clock, found: Iterable[Hanging], kept: Kept
+) -> None:
     """``Invalid`` if a record that hangs lies before the position: then its transaction was committed, half of it is not to be
-    seen, and to abort the rest would lose messages. Records without headers cannot be told."""
+    seen, and to abort the rest would lose messages. One that is not shown because another producer's transaction is open before
+    it is waited for, as long as that can be. Records without headers cannot be told."""
+    left = _before_the_position(settings, clock, found, kept)
+    deadline = clock.monotonic() + settings.transaction_timeout_ms / 1000 + _CLEANED_SECONDS
+    while left:
+        shown = topics.ends(left, committed=True)
+        left = {at: record for at, record in left.items() if shown[at] <= record.offset}
+        if left and clock.monotonic() > deadline:
+            (topic, partition), record = min(left.items())
+            raise Invalid(
+                "Kafka committed a transaction in part: it keeps the position behind messages that it does not show",
+                topic=topic, partition=partition, offset=record.offset, queue=str(record.queue),
+                queue_offset=record.queue_offset,
+                hint="tiered sink rewind-to NAME TIME gives them again; kafka-transactions.sh find-hanging shows it",
+            )  # fmt: skip
+        if left:
+            clock.wait(WAIT_SECONDS)
+
+
+def _before_the_position(
+    settings: KafkaSettings, clock: Clock, found: Iterable[Hanging], kept: Kept
+) -> dict[tuple[str, int], _Committed]:
+    """The last such record of each partition that has one."""
     heard = Heard(settings.secrets)
     consumer = reader(
         settings, heard, "tiered",
         {"isolation.level": "read_uncommitted", "queued.max.messages.kbytes": 16 << 10},
     )  # fmt: skip
+    made: dict[tuple[str, int], _Committed] = {}
     try:
         for part in found:
             deadline = clock.monotonic() + settings.seconds
@@ -66,32 +102,32 @@ def check_not_committed(settings: KafkaSettings, clock: Clock, found: Iterable[H
                     if is_end(message):
                         break
                     at = message.offset() + 1
-                    _check_record(part, message, kept)
+                    record = _committed(part, message, kept)
+                    if record is not None:
+                        made[part.topic, part.partition] = record
     finally:
         consumer.close()
+    return made
 
 
-def _check_record(part: Hanging, message: Any, kept: Kept) -> None:
+def _committed(part: Hanging, message: Any, kept: Kept) -> _Committed | None:
     headers = dict(message.headers() or ())
     try:
         queue = MessageQueue(headers[TOPIC].decode(), int(headers[QUEUE]))
         offset = int(headers[OFFSET])
     except (KeyError, ValueError, AttributeError):
-        return
+        return None
     follow = kept.queues.get(queue)
     mine = kept.partitions.get(queue) == (part.topic, part.partition)
     if mine and follow is not None and offset < follow.next:
-        raise Invalid(
-            "Kafka committed a transaction in part: it keeps the position behind messages that it does not show",
-            topic=part.topic, partition=part.partition, offset=message.offset(), queue=str(queue), queue_offset=offset,
-            hint="tiered sink rewind-to NAME TIME gives them again; kafka-transactions.sh find-hanging shows the transaction",
-        )  # fmt: skip
+        return _Committed(int(message.offset()), queue, offset)
+    return None
 
 
 def end_hanging(producer: Any, heard: Heard, found: list[Hanging], seconds: float) -> None:
     """Abort what hangs. ``producer``: of the same transactional id, initialised, without a transaction of its own."""
     log.warning(
-        "Kafka did not end a transaction of this sink: its records are aborted now",
+        "Kafka shows transactions that nobody ended: what this sink has in them is aborted now",
         extra={
             "partitions": len(found),
             "some": [f"{part.topic}/{part.partition} from {part.first}" for part in found[:5]],

@@ -32,6 +32,10 @@ class KafkaKind:
                 hint="create it, or set create_topics=true",
             )  # fmt: skip
 
+    def check_parts(self, order: SinkOrder) -> bool:
+        """As of ``PartedKind``: each part has a transactional id and a position of its own."""
+        return KafkaSettings.of(order).transactional
+
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         return KafkaSink(KafkaSettings.of(order), place, self._clock)
 

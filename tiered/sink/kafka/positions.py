@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tiered.archive.state.offsetmap import OffsetMap
 from tiered.errors import Corrupt, Invalid, TieredError
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue
 from tiered.sink.base import SinkPosition
 from tiered.sink.kafka.topics import KafkaTopic
+from tiered.sink.keptmaps import map_of_text, map_text
 
 LOG, OWNER = b"log", b"owner"
-_QUEUE, _TOPIC = b"queue:", b"topic:"
+_QUEUE, _TOPIC, _MAP = b"queue:", b"topic:", b"map:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,14 @@ class SinkOwner:
 @dataclass(slots=True)
 class Kept:
     """All that the topic says. ``partitions``: where each queue's messages go, (topic, partition); ``topics``: Kafka's id of
-    each topic that has messages."""
+    each topic that has messages; ``maps``: of a part of a backfill, where its messages lie."""
 
     owner: SinkOwner | None = None
     log: FeedPosition = field(default_factory=FeedPosition)
     queues: dict[MessageQueue, Follow] = field(default_factory=dict)
     partitions: dict[MessageQueue, tuple[str, int]] = field(default_factory=dict)
     topics: dict[str, str] = field(default_factory=dict)
+    maps: dict[MessageQueue, OffsetMap] = field(default_factory=dict)
 
     @property
     def position(self) -> SinkPosition:
@@ -52,6 +55,11 @@ class Kept:
             del self.topics[name]
         self.partitions = {queue: at for queue, at in self.partitions.items() if at[0] not in gone}
         return gone
+
+    def beside(self, whole: Kept) -> None:
+        """Take over, into what is kept of a part, where the sink itself has put messages before."""
+        self.partitions = {**whole.partitions, **self.partitions}
+        self.topics = {**whole.topics, **self.topics}
 
     def check_whole(self, topic: str) -> None:
         """``Invalid`` if ``topic``, in which this lies, was made anew while a sink ran: it has what changed since then."""
@@ -69,6 +77,9 @@ class Kept:
                 self.owner = SinkOwner(int(told["epoch"]), str(told["opening"]))
             elif key.startswith(_TOPIC):
                 self._topic(str(told["topic"]), told["id"])
+            elif key.startswith(_MAP):
+                queue = MessageQueue(str(told["topic"]), int(told["queue"]))
+                self.maps[queue] = map_of_text(told["map"])
             elif key.startswith(_QUEUE):
                 queue = MessageQueue(str(told["topic"]), int(told["queue"]))
                 physical = told["physical"]
@@ -115,11 +126,19 @@ def position_records(
     yield LOG, position.log.encode()
     for queue, follow in position.queues.items():
         target, partition = partitions.get(queue, (None, None))
-        name = f"{queue.queue_id}:{queue.topic}".encode("utf-8", "surrogateescape")
-        yield _QUEUE + name, _json(
+        yield _QUEUE + _name(queue), _json(
             topic=queue.topic, queue=queue.queue_id, next=follow.next, physical=follow.physical,
             target=target, partition=partition,
         )  # fmt: skip
+
+
+def map_record(queue: MessageQueue, known: OffsetMap) -> tuple[bytes, bytes]:
+    """Key and value of where the messages of a part's queue lie."""
+    return _MAP + _name(queue), _json(topic=queue.topic, queue=queue.queue_id, map=map_text(known))
+
+
+def _name(queue: MessageQueue) -> bytes:
+    return f"{queue.queue_id}:{queue.topic}".encode("utf-8", "surrogateescape")
 
 
 def _json(**fields: Any) -> bytes:

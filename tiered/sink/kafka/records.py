@@ -7,6 +7,7 @@ from itertools import repeat
 
 import numpy as np
 
+from tiered.model import MessageQueue
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.messages import SinkMessages
 
@@ -21,6 +22,11 @@ _OURS = "rocketmq."
 
 Header = tuple[str, bytes | str]
 _BEHIND_OURS = 4
+
+
+def queue_of(messages: SinkMessages, at: int) -> MessageQueue:
+    """The queue of one message."""
+    return MessageQueue(messages.topics[int(messages.topic[at])], int(messages.queue_id[at]))
 
 
 def keys_of(messages: SinkMessages, which: str) -> Sequence[bytes | None]:

@@ -62,6 +62,11 @@ class QueueRoutes:
                 self._add(queue)
         return [self._routes[queue] for queue in queues]
 
+    def take_over(self, kept: Mapping[MessageQueue, tuple[str, int]], known: Mapping[str, str]) -> None:
+        """Partitions that queues were given beside this sink, before it met them, and the ids of their topics."""
+        self._kept |= kept
+        self._known |= known
+
     def topic(self, name: str) -> KafkaTopic:
         """A topic that is no queue's, created if need be."""
         self._look([name])

@@ -6,19 +6,21 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tiered.archive.state.offsetmap import OffsetMap
 from tiered.clock import Clock
-from tiered.codec.types import Ints
-from tiered.errors import Fenced, Invalid, TieredError, Unavailable
+from tiered.errors import Fenced, TieredError, Unavailable
 from tiered.model import MessageQueue
 from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, SinkBatch, SinkPosition, Unmapped
 from tiered.sink.kafka.client import GONE, Heard, asking, kafka_library, made
 from tiered.sink.kafka.hanging import check_not_committed, end_hanging, hanging
-from tiered.sink.kafka.keeping import Keeping, KeptReports, transactional_id
+from tiered.sink.kafka.keeping import Keeping, KeptReports, position_topic, transactional_id
 from tiered.sink.kafka.markers import marker_of
+from tiered.sink.kafka.partmaps import PartMaps
 from tiered.sink.kafka.positions import (
     Kept,
     SinkOwner,
@@ -27,22 +29,20 @@ from tiered.sink.kafka.positions import (
     position_records,
     topic_record,
 )
-from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, record_bytes, times_of
+from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, queue_of, times_of
 from tiered.sink.kafka.reports import Report, Reports
 from tiered.sink.kafka.rereading import RecordReader, SoughtPlaces, placed_again
 from tiered.sink.kafka.routes import QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopics, check_same
+from tiered.sink.kafka.values import looked_at, too_large, values_of
 from tiered.sink.kinds import SinkPlace
-from tiered.sink.messages import MAX_BODY_BYTES, SinkMessages, messages_of
+from tiered.sink.messages import SinkMessages, messages_of
 
 log = logging.getLogger(__name__)
 
 _PART = 1_024
 """Messages made into records at once, between two looks at what Kafka reported."""
-_SMALL = 64 << 10
-"""Key and headers of a message always fit: its properties have at most 32 KiB."""
-_AS_STORED = b"as stored: it cannot be decompressed"
 _WAIT_SECONDS = 0.2
 _CLOSE_SECONDS = 2.0
 
@@ -53,6 +53,7 @@ class KafkaSink:
     def __init__(self, settings: KafkaSettings, place: SinkPlace, clock: Clock) -> None:
         """Open it: in mode transactional any other process that has it is fenced, and what that had not committed is undone."""
         self._settings = settings
+        self._place = place
         self._clock = clock
         self._heard = Heard(settings.secrets)
         self._reports = Reports(refuse_recreated=settings.refuse_recreated)
@@ -84,6 +85,7 @@ class KafkaSink:
             self.close()
             raise
         self._position = kept.position if settings.transactional else None
+        self._part_maps = PartMaps(kept.maps) if settings.transactional and place.part else None
 
     def position(self) -> SinkPosition | None:
         return self._position
@@ -107,6 +109,20 @@ class KafkaSink:
                 key, headers = marker_of(gone)
                 self._put(route.topic, None, key, route.partition, 0, headers)
 
+    def join(self, parts: Sequence[str], maps: Mapping[MessageQueue, OffsetMap]) -> None:
+        """Queues keep the partitions that they were given; the messages are there."""
+        if self._settings.transactional:
+            topics = {told.target: told.target_id for told in maps.values() if told.target}
+            partitions = {q: (told.target, told.partition) for q, told in maps.items() if told.target}
+            self._routes.take_over(partitions, topics)
+            self._retold += [topic_record(*known) for known in topics.items()]
+
+    def joined(self, parts: Sequence[str]) -> None:
+        """Their positions are of no use any more: whoever opens one of them again finds that the backfill ended."""
+        if self._settings.transactional:
+            places = [replace(self._place, part=part) for part in parts]
+            self._topics.delete([position_topic(place) for place in places])
+
     def flush(self, position: SinkPosition) -> SafePoint:
         with self._telling("a flush"):
             if self._settings.transactional:
@@ -120,13 +136,19 @@ class KafkaSink:
             self._settle()
             placed = self._reports.placed(self._routes.all)
             if self._settings.transactional:
+                if self._part_maps is not None and placed:
+                    for key, value in self._part_maps.learned(placed):
+                        self._keep(key, value)
+                    self._settle()
                 self._commit()
         return SafePoint(position, placed)
 
     def placed_between(
         self, unmapped: Mapping[MessageQueue, Unmapped]
     ) -> dict[MessageQueue, tuple[Placed, ...]]:
-        """See ``OffsetSink``: by the headers of the records."""
+        """See ``OffsetSink``: by the headers of the records; of a part, by what Kafka keeps with its position."""
+        if self._part_maps is not None:
+            return self._part_maps.placed(unmapped)
         if not self._settings.headers:
             return {}
         asked: dict[MessageQueue, SoughtPlaces] = {}
@@ -170,8 +192,11 @@ class KafkaSink:
             self._topics, [(topic.name, at) for topic in now.values() for at in range(topic.partitions)]
         )
         if hung:
-            check_not_committed(self._settings, self._clock, hung, kept)
+            check_not_committed(self._settings, self._topics, self._clock, hung, kept)
             end_hanging(self._producer, self._heard, hung, self._settings.seconds)
+        if place.part:  # its queues go where the sink itself would put them
+            whole = Keeping(self._settings, replace(place, part=""), self._topics, self._clock).read()
+            kept.beside(whole)
         return kept
 
     def _check_epoch(self, place: SinkPlace) -> None:
@@ -246,12 +271,13 @@ class KafkaSink:
         values: list[bytes] = messages.stored
         times = times_of(messages, self._settings)
         kept = np.arange(len(messages))
-        if self._looked_at(messages):
-            large = self._large(messages, keys, headers)
+        most = self._settings.max_message_bytes
+        if looked_at(messages, most):
+            large = too_large(messages, keys, headers, most, buried=bool(self._settings.dead_letter_topic))
             for at in sorted(large):
                 self._bury(messages, at, keys[at], headers[at], times[at])
             kept = np.delete(kept, sorted(large))
-            values, headers = self._values(messages, headers, kept)
+            values, headers = values_of(messages, headers, kept, most)
             keys, times = [keys[at] for at in kept.tolist()], [times[at] for at in kept.tolist()]
         calls = [(r.topic, r.partition, self._reports.of(r.topic, r.partition)) for r in routes]
         produce = self._producer.produce
@@ -269,50 +295,11 @@ class KafkaSink:
         self._check()
         return len(messages) - len(kept)
 
-    def _looked_at(self, messages: SinkMessages) -> bool:
-        """Whether messages have to be looked at one by one: some are compressed, or perhaps too large."""
-        longest = max(map(len, messages.stored), default=0)
-        return longest + _SMALL > self._settings.max_message_bytes or bool(messages.compressed.any())
-
-    def _values(
-        self, messages: SinkMessages, headers: Sequence[list[Header]], kept: Ints
-    ) -> tuple[list[bytes], list[list[Header]]]:
-        """Bodies as consumers see them, and headers that say so where one is not."""
-        values, heads = [], []
-        for at in kept.tolist():
-            body = messages.body(at, self._settings.max_message_bytes)
-            values.append(body.content)
-            heads.append(headers[at] if body.readable else [*headers[at], (BODY, _AS_STORED)])
-        return values, heads
-
-    def _large(
-        self, messages: SinkMessages, keys: Sequence[bytes | None], headers: Sequence[list[Header]]
-    ) -> set[int]:
-        """Messages that are larger than Kafka takes. ``Invalid`` if there is no place for them."""
-        most = self._settings.max_message_bytes
-        packed = messages.compressed
-        large = set()
-        for at, stored in enumerate(messages.stored):
-            content = stored
-            if packed[at]:
-                body = messages.body(at, most)
-                content = (body if body.readable else messages.body(at, MAX_BODY_BYTES)).content
-            size = record_bytes(content, keys[at], headers[at])
-            if size > most:
-                large.add(at)
-                if not self._settings.dead_letter_topic:
-                    raise Invalid(
-                        "a message is larger than this sink may send to Kafka", queue=_queue(messages, at),
-                        queue_offset=int(messages.queue_offset[at]), found=size, expected=f"≤ {most} bytes",
-                        hint="raise max_message_bytes and the topic's max.message.bytes, or name a dead_letter_topic",
-                    )  # fmt: skip
-        return large
-
     def _bury(
         self, messages: SinkMessages, at: int, key: bytes | None, headers: list[Header], time: int
     ) -> None:
         """A record that tells of a message that is too large: all but its body, which is in the archive."""
-        where = _queue(messages, at)
+        where = queue_of(messages, at)
         told = f"left out: {len(messages.stored[at])} bytes as stored; tiered read --topic {where.topic}"
         told += f" --queue {where.queue_id} --offset {int(messages.queue_offset[at])}"
         topic = self._settings.dead_letter_topic
@@ -388,7 +375,3 @@ class KafkaSink:
         if topic == self._keeping.topic and error.name() in GONE:
             return position_deleted(topic)
         return self._heard.error("a record was given", error, topic=topic)
-
-
-def _queue(messages: SinkMessages, at: int) -> MessageQueue:
-    return MessageQueue(messages.topics[int(messages.topic[at])], int(messages.queue_id[at]))

@@ -13,6 +13,8 @@ from tiered.sink.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE = 100
+"""Topics that are deleted by one request."""
 _TRY_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _SIZE, _RETENTION = "max.message.bytes", "retention.ms"
@@ -83,6 +85,20 @@ class KafkaTopics:
             self._create(absent, config, partitions)
             found |= self._seen(absent)
         return found
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Those of these topics that are there. What Kafka does not delete, for want of rights or for now, is logged and left:
+        nobody needs them gone."""
+        library, wanted = kafka_library(), list(names)
+        try:
+            for first in range(0, len(wanted), _AT_ONCE):
+                answers = self._admin.delete_topics(
+                    wanted[first : first + _AT_ONCE], request_timeout=self._settings.seconds
+                )
+                for name, answer in answers.items():
+                    self._answer(answer, "Kafka was to delete a topic", name, but=GONE)
+        except (TieredError, library.KafkaException) as error:
+            log.warning("topics with positions of a backfill stay in Kafka", extra={"error": str(error)})
 
     def ends(self, partitions: Iterable[tuple[str, int]], *, committed: bool) -> dict[tuple[str, int], int]:
         """Behind the last record of each partition, or of those that are there for consumers at ``read_committed``."""

@@ -54,6 +54,16 @@ class BrokerKind:
         dead_letters = dead_letters_of(order, make=True)
         return BrokerSink(cluster, place, self._clock, self._dial(order), sending, dead_letters)
 
+    def check_parts(self, order: SinkOrder) -> bool:
+        """As of ``PartedKind``. Parts that make one topic at the same time might give it different numbers of queues."""
+        if switch_of(order, "create_topics", default=True):
+            raise Invalid(
+                "brokers are given to by several processes only where their topics are there", field="options.create_topics",
+                expected="false", found="true", hint="make them there (mqadmin updateTopic), and add the sink with "
+                "create_topics=false; or leave its history to the daemon",
+            )  # fmt: skip
+        return False
+
     def _attempts(self, order: SinkOrder) -> int:
         return number_of(order, "attempts", 8, least=1, most=1000)
 

@@ -45,6 +45,10 @@ class WebhookKind:
         _reach(settings)
         return WebhookSink(settings, place, SystemClock(), dead_letters_of(order, make=True))
 
+    def check_parts(self, order: SinkOrder) -> bool:
+        """As of ``PartedKind``: requests of a queue come from one part."""
+        return False
+
     def _settings(self, order: SinkOrder) -> WebhookSettings:
         ca_bundle = order.options.get("ca_bundle")
         if ca_bundle is not None and not Path(ca_bundle).is_file():

@@ -1,0 +1,43 @@
+"""The task of the job ``backfill``, whose first attempt at some parts is killed by the system with messages written and not
+flushed. Here, and not in a test, because Spark's workers import it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from tiered.sink.giving import PartPace, give_part
+from tiered_jobs.backfill import parts
+
+
+@dataclass(frozen=True)
+class DyingGive:
+    """``marks``: a directory in which each attempt that dies leaves a file; ``at``: before which flush, counted from 1."""
+
+    marks: str
+    at: int
+
+    def __call__(self, task: parts.PartTask) -> int:
+        with patch.object(parts, "give_part", self._given):
+            return parts.give(task)
+
+    def _given(self, number: int, view: Any, sink: Any, ranges: Any, pace: PartPace) -> Any:
+        calls = [0]
+
+        def check() -> None:
+            calls[0] += 1
+            if calls[0] == self.at and self._is_first(number):
+                os.kill(os.getpid(), signal.SIGKILL)
+            pace.check()
+
+        return give_part(number, view, sink, ranges, replace(pace, check=check))
+
+    def _is_first(self, number: int) -> bool:
+        try:
+            os.close(os.open(f"{self.marks}/{number}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True

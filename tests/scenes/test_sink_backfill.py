@@ -1,0 +1,102 @@
+"""A sink whose history others give: it waits, takes up exactly what they gave, and goes on there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.sinkbackfilling import Backfilled
+from tiered.errors import Unavailable
+from tiered.sink.comparison.found import SinkVerdict
+from tiered.sink.giving import is_as_planned
+from tiered.sink.order import SinkOrder
+from tiered.sink.progress import SinkPhase
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Backfilled:
+    found = Backfilled(tmp_path, SinkOrder("copy", "file", {"location": f"file://{tmp_path}/out"}))
+    found.put(60)
+    found.ask()
+    return found
+
+
+def same(made: Backfilled, messages: int) -> bool:
+    made.scene.commit()
+    found = made.scene.verified()
+    return (found.verdict, found.totals["same"]) == (SinkVerdict.SAME, messages)
+
+
+def test_it_goes_on_exactly_where_the_backfill_ends(made: Backfilled) -> None:
+    plan = made.plan()
+    made.give(plan, 0)
+    assert made.scene.run() is SinkPhase.BACKFILLING
+    assert f"1 of {plan.parts} parts" in str(made.scene.runner.progress.why)
+    with pytest.raises(Unavailable):
+        made.give(plan, 1, fail_after=3)
+    made.give(plan, 1)
+    made.scene.put(5)
+    made.scene.archive()
+    assert made.finish() is SinkPhase.LIVE
+    assert same(made, 65)
+
+
+def test_a_process_that_ends_between_the_destination_and_the_archive(made: Backfilled) -> None:
+    plan = made.plan()
+    for number in range(plan.parts):
+        made.give(plan, number)
+    assert made.finish() is SinkPhase.LIVE
+    made.scene.restart()  # its commit is not there
+    made.hold()
+    made.scene.put(3)
+    made.scene.archive()
+    assert made.scene.run() is SinkPhase.LIVE
+    assert same(made, 63)
+
+
+def test_a_daemon_that_is_started_again_meanwhile_waits_on(made: Backfilled) -> None:
+    plan = made.plan()
+    made.give(plan, 0)
+    made.scene.restart()
+    made.hold()
+    assert made.scene.run() is SinkPhase.BACKFILLING
+    told = made.scene.runner.progress.document()
+    assert told["backlog_messages"] == plan.messages - made.book.done(plan)[0].messages
+    made.give(plan, 1)
+    assert made.finish() is SinkPhase.LIVE
+    assert same(made, 60)
+
+
+def test_a_loss_at_the_broker_meanwhile_is_accounted_for(made: Backfilled) -> None:
+    """What the backfill gave and the broker then lost is told once, and what replaced it is given behind."""
+    plan, scene = made.plan(), made.scene
+    made.give(plan, 0)
+    cut = sorted(scene.log.records)[50]
+    scene.log.cut(cut)
+    scene.salt, scene.wrote = "again", scene.wrote[:50]
+    for queue in scene.next:
+        scene.next[queue] = sum(1 for at, _, _ in scene.wrote if at == queue)
+    scene.put(6)
+    scene.restart()
+    made.hold()
+    scene.archive()
+    assert scene.run() is SinkPhase.BACKFILLING
+    ranges = made.book.ranges(plan, 1)
+    assert not is_as_planned(plan, ranges, scene.view.state)
+    made.give(plan, 1, view=made.planned_view(plan))
+    assert made.finish() is SinkPhase.LIVE
+    assert scene.runner.progress.lost_at_source == 10
+    scene.commit()
+    told = scene.verified().totals
+    assert (told["lost"], told["reordered"]) == (0, 0)
+    # One of what replaced the tail lies where a lost one lay, and has its id: that looks changed, and there twice.
+    assert (told["same"], told["changed"]) == (55, 1)
+    assert told["others"] + told["ahead"] + told["doubled"] == 10, "what was lost, which stays there"
+
+
+@pytest.mark.parametrize("changed", [{"looked": 77}, {"revision": 1}, {}])
+def test_what_does_not_join_stops_it(made: Backfilled, changed: dict[str, int]) -> None:
+    plan = made.plan(**changed)
+    made.give(plan, 0)
+    assert made.finish() is SinkPhase.STOPPED
