@@ -129,14 +129,12 @@ def test_a_process_that_ends_between_kafka_and_the_archive(kafka: KafkaBroker, m
 
 
 def test_a_queue_goes_on_in_the_partition_that_the_sink_gave_it(kafka: KafkaBroker, made: Backfilled) -> None:
-    """The topic has more partitions by the time of the backfill, and a new queue gets one of these."""
+    """The topic has more partitions by the time of the backfill, and a new queue gets one of these; and more again behind."""
     made.put(12)
     assert made.scene.run() is SinkPhase.LIVE
     made.scene.commit()
     name = made.scene.stored.name
-    admin = kafka.admin()
-    for future in admin.create_partitions([NewPartitions(name, 7)]).values():
-        future.result(30)
+    widen(kafka, name, 7)
     made.ask()
     made.put(12)
     made.scene.put(5, topic="Later")
@@ -145,6 +143,7 @@ def test_a_queue_goes_on_in_the_partition_that_the_sink_gave_it(kafka: KafkaBrok
     assert {each.first for n in range(plan.parts) for each in made.book.ranges(plan, n)} == {0, 4, 8}
     for number in range(plan.parts):
         made.give(plan, number)
+    widen(kafka, name, 11)
     made.scene.put(4, topic="Later")
     made.scene.archive()
     assert made.finish() is SinkPhase.LIVE
@@ -152,6 +151,12 @@ def test_a_queue_goes_on_in_the_partition_that_the_sink_gave_it(kafka: KafkaBrok
     assert [partitions[MessageQueue(topic, 0)] for topic in ("Bills", "Orders")] == [{0}, {0}]
     assert len(partitions[MessageQueue("Later", 0)]) == 1
     assert_exact(kafka, made)
+
+
+def widen(kafka: KafkaBroker, topic: str, partitions: int) -> None:
+    admin = kafka.admin()
+    for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        future.result(30)
 
 
 def test_one_that_is_ended_early_goes_on_from_what_was_given(kafka: KafkaBroker, made: Backfilled) -> None:

@@ -95,8 +95,19 @@ def test_a_loss_at_the_broker_meanwhile_is_accounted_for(made: Backfilled) -> No
     assert told["others"] + told["ahead"] + told["doubled"] == 10, "what was lost, which stays there"
 
 
-@pytest.mark.parametrize("changed", [{"looked": 77}, {"revision": 1}, {}])
-def test_what_does_not_join_stops_it(made: Backfilled, changed: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("changed", "given", "said"),
+    [
+        ({"looked": 77}, 2, "the sink has moved since it was planned"),
+        ({"revision": 1}, 2, "the sink has moved since it was planned"),
+        ({}, 1, "a part is not done"),
+    ],
+)
+def test_what_does_not_join_stops_it(
+    made: Backfilled, changed: dict[str, int], given: int, said: str
+) -> None:
     plan = made.plan(**changed)
-    made.give(plan, 0)
+    for number in range(given):
+        made.give(plan, number)
     assert made.finish() is SinkPhase.STOPPED
+    assert said in str(made.scene.runner.progress.why)

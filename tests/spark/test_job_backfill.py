@@ -28,13 +28,13 @@ from tiered_jobs.backfill import job
 from tiered_jobs.main import main
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
-MESSAGES, LATER, QUEUES = 2_000, 300, 8
+MESSAGES, LATER, QUEUES, PARTS = 2_000, 300, 8, 3
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Each task is tried four times."""
-    with session("local[2,4]") as made:
+    """A task that dies ends the job, which is run again then. (More tries would need a context of their own.)"""
+    with session() as made:
         yield made
 
 
@@ -100,7 +100,7 @@ def test_killed_tasks_and_a_live_sink_give_each_message_once(
     copied: Copied,
     spark: SparkSession,
 ) -> None:
-    """Every part's first attempt is killed with a transaction open. What comes meanwhile the daemon gives."""
+    """Every part's first attempt is killed with a transaction open. What comes later the daemon gives."""
     flags = ("--archive", copied.url, "--sink", "copy")
     code, told = run(capsys, *flags, "--dry-run")
     assert (code, told["would_write"]) == (0, [f"sink copy: {MESSAGES} messages of {QUEUES} queues"])
@@ -109,12 +109,18 @@ def test_killed_tasks_and_a_live_sink_give_each_message_once(
     copied.daemon.wait_until(lambda: copied.at().get("phase") == "backfilling", "the sink waits")
     assert "has not planned" in copied.at()["why"]
     monkeypatch.setattr(job, "give", DyingGive(str(tmp_path), 3))
-    code, told = run(capsys, *flags, "--flush-bytes", "16KiB", "--tasks", "3")
-    assert (code, told["messages"], told["missing"], told["parts"]) == (0, MESSAGES, 0, 3)
-    assert sorted(os.listdir(tmp_path)) == ["0", "1", "2"], "attempts that were killed"
+    codes = []
+    while not codes or (codes[-1] and len(codes) <= PARTS):
+        code, told = run(capsys, *flags, "--flush-bytes", "16KiB", "--tasks", str(PARTS))
+        codes.append(code)
+    assert (codes[0] != 0, codes[-1]) == (True, 0)
+    assert (told["messages"], told["missing"], told["parts"]) == (MESSAGES, 0, PARTS)
+    assert sorted(os.listdir(tmp_path)) == [str(number) for number in range(PARTS)], (
+        "attempts that were killed"
+    )
     copied.gen(LATER)
     total = MESSAGES + LATER
-    copied.daemon.wait_until(lambda: live(copied, total), "the sink has everything")
+    copied.daemon.wait_until(lambda: copied.at().get("messages") == LATER, "the sink has everything")
     found: defaultdict[tuple[bytes, bytes], list[int]] = defaultdict(list)
     for read in committed(copied.kafka.address, "copy"):
         headers = dict(read.headers)
@@ -128,10 +134,3 @@ def test_killed_tasks_and_a_live_sink_give_each_message_once(
     )
     topics = copied.kafka.admin().list_topics(timeout=30).topics
     assert [name for name in topics if ".backfill." in name] == []
-
-
-def live(copied: Copied, total: int) -> bool:
-    row = copied.at()
-    if row.get("phase") != "live" or row["lag_bytes"]:
-        return False
-    return len(committed(copied.kafka.address, "copy")) >= total
