@@ -50,11 +50,12 @@ class Desk:
         read_timeout_ms: int = 10_000,
         again_seconds: float = 3600.0,
         broker: KnowsBroker | None = None,
+        clock: ManualClock | None = None,
         **options: object,
     ) -> None:
         self.archive = archive or FakeArchive()
         self.metrics = Metrics()
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.pool = ThreadPoolExecutor(2)
         defaults = Settings()
         settings = replace(

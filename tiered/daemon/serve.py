@@ -100,7 +100,14 @@ class NodeProcess:
             self._key_values = NodeKeyValues(stack, settings, self._clock, self._metrics, self._give_up)
         door = None if self._key_values is None else self._key_values.door
         self._answers = NodeAnswers(
-            self._archive.store, settings.serve, self._metrics, self._clock, self._pool, self._life, door
+            self._archive.store,
+            settings.serve,
+            self._metrics,
+            self._clock,
+            self._pool,
+            self._life,
+            door,
+            settings.source.broker,
         )
         self._server = NodeServer(settings.serve, self._answers, self._clock, self._metrics, settings.tenants)
         background(stack, Service("archive", self._archive.step, self._clock))

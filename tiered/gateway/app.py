@@ -15,7 +15,7 @@ from tiered.errors import Invalid, TieredError
 from tiered.gateway.knowledge.turns import fair_budget
 from tiered.gateway.ports import Answering, ConnectionInfo
 from tiered.gateway.routes.granted import GrantedPorts
-from tiered.gateway.routes.nameserver import Brokers, Discovery, RouteAnswers
+from tiered.gateway.routes.nameserver import Brokers, Discovery, NodesFor, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, exhausted, port_range
 from tiered.gateway.transport.fronts import BROKER, NAMESRV, Front, Lobby
 from tiered.gateway.transport.limits import ByteBudget, Slots, Sparse, Traffic
@@ -146,11 +146,13 @@ class GatewayApp:
         own: str | None = None,
         tenants: Tenants | None = None,
         granted: GrantedPorts | None = None,
+        nodes: NodesFor = lambda client: {},
     ) -> None:
         """``answers`` decides about brokers' answers; ``state`` is where ports are remembered. Raises ``Invalid``.
 
         ``own``: name of the broker whose archive it is; with ``gateway.brokers=own`` no other gets a port. ``tenants``: whose
         answers take turns where they wait for ``gateway.answer_bytes``. ``granted``: ports that other workers listen at, too.
+        ``nodes``: whom routes name beside that broker.
         """
         if settings.broker_listen_host in _ANY_HOST and not settings.advertise_host:
             raise Invalid(
@@ -183,7 +185,11 @@ class GatewayApp:
         # Routes flow while answers from the archive queue up.
         routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), slots, tls, many)
         self.namesrv = Front(
-            routes, NAMESRV, settings.namesrv_upstream, upstream, RouteAnswers(self._stands_for)
+            routes,
+            NAMESRV,
+            settings.namesrv_upstream,
+            upstream,
+            RouteAnswers(self._stands_for, own, nodes),
         )
         self._discovery = Discovery(upstream, self._stands_for, settings.max_frame_bytes)
         self._slots = slots

@@ -80,7 +80,7 @@ class NodePull:
     def parse(cls, fields: Mapping[str, str]) -> NodePull:
         """``Invalid`` names the field that is missing or wrong."""
         return cls(
-            archive_id=_archive_id(fields),
+            archive_id=archive_id_field(fields),
             commit=_bounded(fields, COMMIT, 64, 0, (1 << 63) - 1),
             topic=text_field(fields, "topic"),
             queue_id=_bounded(fields, "queueId", 32, 0, (1 << 31) - 1),
@@ -156,7 +156,8 @@ def _status(answer: Command) -> NodeStatus:
     return NodeStatus(said)
 
 
-def _archive_id(fields: Mapping[str, str]) -> bytes:
+def archive_id_field(fields: Mapping[str, str]) -> bytes:
+    """The id of an archive, 16 bytes. ``Invalid``."""
     text = text_field(fields, ARCHIVE)
     try:
         found = bytes.fromhex(text)

@@ -44,9 +44,11 @@ from tiered.gateway.knowledge.unchecked import Unchecked
 from tiered.gateway.nodes.reads import open_reads
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict, clipped
 from tiered.gateway.pull.cold import Pulls
+from tiered.gateway.pull.directing import Directing
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.litequeues import LitePulls
 from tiered.gateway.pull.recheck import Recheck
+from tiered.gateway.pull.sent import SentConsumers
 from tiered.gateway.pull.verdict import HELD, PULLS, PullJudge, Why, machine_memory_bytes
 from tiered.gateway.reply import changed
 from tiered.gateway.transport.limits import Sparse
@@ -124,16 +126,11 @@ class Answers:
         knowledge = Knowledge(archive, asking, self.clients, self._rights, minimums, coverage, unchecked)
         self._judge = PullJudge(knowledge, filters, clock, memory)
         self.reads = open_reads(archive, asking, settings.gateway, clock, metrics)
+        sent = SentConsumers(clock, metrics, peers, settings.gateway.cold_recheck_ms / 1000)
+        self.directing = Directing(self.reads.fleet, archive, filters, settings.gateway, sent)
         self._pulls = Pulls(
-            knowledge,
-            self._judge,
-            filters,
-            self.reads,
-            settings.gateway,
-            metrics,
-            clock,
-            self._topics.is_excluded,
-        )
+            knowledge, self._judge, filters, self.reads, settings.gateway, metrics, clock, self._topics.is_excluded,
+        )  # fmt: skip
         self._recheck = Recheck(clock, metrics, settings.gateway.cold_recheck_ms / 1000)
         self._lite_pulls = LitePulls(knowledge, filters, settings.gateway, metrics)
         self._offsets = Offsets(archive, asking, minimums, coverage, metrics, unchecked)
@@ -144,7 +141,7 @@ class Answers:
         )
         self._stats = Stats(archive, asking, minimums, metrics, unchecked, self._lite)
         self._resets = Resets(self._offsets, asking, metrics, clock, self._lite, peers)
-        self.hear = Hearing(self._resets, self.clients, minimums, self._rights, self._pop)
+        self.hear = Hearing(self._resets, self.clients, minimums, self._rights, self._pop, sent)
 
     # ---- requests
 
@@ -170,6 +167,8 @@ class Answers:
         code, ext = request.code, request.ext
         if code == RequestCode.QUERY_CONSUMER_OFFSET:
             self._resets.asked(request)
+        elif code in PULLS:
+            self.directing.came(request, connection)
         elif code == RequestCode.UPDATE_CONSUMER_OFFSET and request.is_oneway:
             if self._is_ours(ext, connection) is False or is_logical(ext):
                 return
@@ -181,6 +180,7 @@ class Answers:
     def closed(self, connection: ConnectionInfo) -> None:
         """The connection is gone."""
         self.clients.closed(connection)
+        self.directing.sent.closed(connection)
         if self._same is not None:
             self._same.closed(connection)
 
@@ -329,7 +329,7 @@ class Answers:
             with self._recheck.kept(request, answer, connection) as kept:
                 made = await self._pulls.answer(request, answer, verdict.why, connection)
                 kept(made)
-            return made
+            return self.directing.direct(request, answer, made, verdict.why, connection)
         return self._resets.delivered(request, answer)
 
     async def _asked(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:

@@ -96,6 +96,11 @@ class Slots:
         self._most = most
         self.taken = 0
 
+    @property
+    def free(self) -> bool:
+        """Whether there is one."""
+        return self.taken < self._most
+
     def take(self) -> bool:
         """A place for one more connection, if there is one."""
         if self.taken >= self._most:
