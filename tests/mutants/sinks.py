@@ -205,8 +205,8 @@ MUTANTS = (
         f"{_BACKFILL}::test_a_loss_at_the_broker_meanwhile_is_accounted_for",
     ),
     Mutant(
-        "tiered/sink/required.py",
-        " or (stored.backfill is not None and stored.backfill.done is None)\n",
+        "tiered/sink/book.py",
+        " or (self.backfill is not None and self.backfill.done is None)\n",
         "\n",
         "tests/unit/test_sink_backfill_book.py::test_retention_waits_while_a_history_is_given",
     ),

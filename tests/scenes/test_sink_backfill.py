@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.kit.sinkbackfilling import Backfilled
-from tiered.errors import Unavailable
+from tests.kit.webhookserver import receiver
+from tiered.errors import Invalid, Unavailable
+from tiered.model import MessageQueue
 from tiered.sink.comparison.found import SinkVerdict
 from tiered.sink.giving import is_as_planned
+from tiered.sink.kinds import PartedKind, find_kind
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
 
@@ -111,3 +115,51 @@ def test_what_does_not_join_stops_it(
         made.give(plan, number)
     assert made.finish() is SinkPhase.STOPPED
     assert said in str(made.scene.runner.progress.why)
+
+
+def test_where_no_position_is_kept_a_part_that_is_tried_again_is_given_again(tmp_path: Path) -> None:
+    """In order, and with nothing left out; and the sink goes on behind it."""
+    with receiver() as server:
+        made = Backfilled(tmp_path, SinkOrder("posted", "http", {"url": server.url}))
+        made.put(60)
+        made.ask()
+        plan = made.plan()
+        with pytest.raises(Unavailable):
+            made.give(plan, 0, fail_after=4)
+        before = sum(len(posted.body.splitlines()) for posted in server.taken)
+        assert before > 0
+        for number in range(plan.parts):
+            made.give(plan, number)
+        made.put(6)
+        assert made.finish() is SinkPhase.LIVE
+        came: dict[str, list[int]] = {"Orders": [], "Bills": []}
+        for row in (json.loads(line) for posted in server.taken for line in posted.body.splitlines()):
+            came[row["topic"]].append(row["queue_offset"])
+        again = {
+            topic: len(offsets) - made.scene.next[MessageQueue(topic, 0)] for topic, offsets in came.items()
+        }
+        assert sorted(again.values()) == [0, before]
+        for topic, offsets in came.items():
+            assert offsets == [*range(again[topic]), *range(made.scene.next[MessageQueue(topic, 0)])]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "once"),
+    [
+        ("file", {"location": "file:///out"}, True),
+        ("kafka", {"brokers": "a:9092"}, True),
+        ("kafka", {"brokers": "a:9092", "mode": "idempotent", "shape.tags": "a"}, False),
+        ("http", {"url": "http://a/in"}, False),
+        ("rocketmq", {"name_servers": "a:9876", "create_topics": "false"}, False),
+        ("rocketmq", {"name_servers": "a:9876"}, "only where their topics are there"),
+        ("iceberg", {"catalog": "c", "table": "a.b"}, "cannot be given to by several processes at once"),
+    ],
+)
+def test_which_kinds_may_be_given_to_in_parts(kind: str, options: dict[str, str], once: bool | str) -> None:
+    found = find_kind(kind)
+    assert isinstance(found, PartedKind)
+    if isinstance(once, str):
+        with pytest.raises(Invalid, match=once):
+            found.check_parts(SinkOrder("copy", kind, options))
+    else:
+        assert found.check_parts(SinkOrder("copy", kind, options)) is once

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +13,14 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tiered.clock import ManualClock
 from tiered.errors import Corrupt, Fenced, Invalid, Unavailable
 from tiered.feed.base import FeedPosition, Follow, LogAnchor
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import Placed, SinkPosition
+from tiered.sink.kafka import hanging
 from tiered.sink.kafka.client import Heard
+from tiered.sink.kafka.hanging import _Committed
 from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.naming import MAX_NAME, kafka_name, target_name
 from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
@@ -273,3 +278,37 @@ def test_what_was_heard_by_the_way_explains_and_hides_secrets() -> None:
     told = heard.error("it was tried", KafkaError(KafkaError._TIMED_OUT))
     assert isinstance(told, Invalid)
     assert "SASL: *** is wrong" in str(told)
+
+
+# ---- records that nobody sees
+
+
+class Showing:
+    """Kafka that shows so many offsets, one more each time it is asked, or no more."""
+
+    def __init__(self, first: int, more: int) -> None:
+        self.shown, self.more = first, more
+
+    def ends(self, partitions: Iterable[tuple[str, int]], *, committed: bool) -> dict[tuple[str, int], int]:
+        assert committed
+        self.shown += self.more
+        return dict.fromkeys(partitions, self.shown)
+
+
+@pytest.mark.parametrize(("more", "stops"), [(1, False), (0, True)])
+def test_a_record_before_the_position_that_is_never_shown_stops_the_sink(
+    monkeypatch: pytest.MonkeyPatch, more: int, stops: bool
+) -> None:
+    """It may lie behind an open transaction of another producer: only what stays hidden longer than any may be is lost."""
+    record = _Committed(7, MessageQueue("T", 0), 3)
+    monkeypatch.setattr(hanging, "_before_the_position", lambda *told: {("t", 0): record})
+    settings = KafkaSettings.of(SinkOrder("copy", "kafka", {"brokers": "a:9092"}))
+    clock = ManualClock()
+    topics: Any = Showing(0, more)
+    if stops:
+        with pytest.raises(Invalid, match="committed a transaction in part"):
+            hanging.check_not_committed(settings, topics, clock, [], Kept())
+        assert clock.monotonic() > settings.transaction_timeout_ms / 1000
+    else:
+        hanging.check_not_committed(settings, topics, clock, [], Kept())
+        assert topics.shown == 8

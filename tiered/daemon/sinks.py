@@ -285,7 +285,7 @@ class SinkServices:
         return {
             running.runner.stored.name: {
                 **running.runner.progress.figures(),
-                "required": float(running.runner.stored.order.required),
+                "required": float(running.runner.stored.holds_retention),
             }
             for running in list(self._running.values())
         }

@@ -60,6 +60,11 @@ class StoredSink:
         return self.order.name
 
     @property
+    def holds_retention(self) -> bool:
+        """Whether retention waits for it: it is required, or others are giving it its history just now."""
+        return self.order.required or (self.backfill is not None and self.backfill.done is None)
+
+    @property
     def anew(self) -> int:
         """The revision that its progress must be of at least: that of the last rewind, or 0."""
         return 0 if self.rewind is None else self.rewind.revision

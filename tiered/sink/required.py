@@ -26,7 +26,7 @@ def required_sinks(
         return [
             RequiredSink(stored.sink_id, stored.name, partial(takes, stored))
             for stored in book.sinks()
-            if stored.order.required or (stored.backfill is not None and stored.backfill.done is None)
+            if stored.holds_retention
         ]
 
     return look

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tiered.archive.keys import Area, BackfillKey, HoldKey, SinkKey, TableKey, parse
 from tiered.archive.read.projection import read_projection
 from tiered.archive.read.view import View
-from tiered.archive.standing import ORDER_KINDS, OrderKind, check_order
+from tiered.archive.standing import BACKFILL, ORDER_KINDS, OrderKind, check_order
 from tiered.archive.state.keys import SINK_MAP, queue_of
 from tiered.archive.state.sinkmaps import unpack_map
 from tiered.archive.state.sinks import sink_queues, sinks
@@ -52,7 +52,11 @@ def damaged_orders(archive: View) -> Iterator[Looked]:
                 if order_id is None:
                     raise kind.unreadable(key, f"a {kind.what.split()[-1]}'s key", "another")
                 check_order(archive.log.provider, archive.keys, archive.identity.archive_id, kind, order_id)
-            except (Corrupt, NotFound, Refused) as error:
+            except NotFound as error:
+                found = (
+                    None if kind is BACKFILL else error
+                )  # the writer deletes those that are of no more use
+            except (Corrupt, Refused) as error:
                 found = error
             yield key, found
 
