@@ -457,4 +457,16 @@ MUTANTS = (
         "        at = number + 2\n",
         f"{_FOLD_FORGET}::test_the_walk_meets_each_queue_that_has_something",
     ),
+    Mutant(
+        "tiered/archive/state/forgotten.py",
+        "if generation == now[queue][0] and end > now[queue][1]",
+        "if end > now[queue][1]",
+        "tests/scenes/test_cli_status.py -k whose_tail_the_broker_lost",
+    ),
+    Mutant(
+        "tiered/archive/state/forgotten.py",
+        "if generation == now[queue][0] and end > now[queue][1]",
+        "if generation == now[queue][0]",
+        "tests/scenes/test_cli_status.py -k whose_tail_the_broker_lost",
+    ),
 )

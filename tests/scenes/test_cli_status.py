@@ -61,6 +61,43 @@ def test_deleted_topics_and_what_becomes_of_them(place: tuple[Path, str], tmp_pa
     assert "deleted_topics" not in without
 
 
+SEEN = "trimmed 2 d after a daemon beside the broker has seen it"
+
+
+@pytest.mark.parametrize(
+    ("kept", "again", "messages", "told"),
+    [
+        (
+            1,
+            False,
+            1,
+            f"{SEEN}; 1 of its queues stay, with messages at their end that the broker lost, and wrote nothing in place of, "
+            "before it deleted the topic",
+        ),
+        (1, True, 2, SEEN),
+        (0, False, 0, f"closed parts of 1 of its queues: {SEEN}"),
+    ],
+    ids=["tail lost", "others in its place", "all lost"],
+)
+def test_a_deleted_topic_whose_tail_the_broker_lost_is_not_called_forgotten(
+    tmp_path: Path, kept: int, again: bool, messages: int, told: str
+) -> None:
+    """``kept`` of two messages stay; ``again``: the broker wrote another one before it deleted the topic."""
+    broker, archive = Crafted(tmp_path / "store", file_bytes=1 << 16), tmp_path / "archive"
+    broker.send("Here")
+    sent = [broker.send("Gone").physical_offset for _ in range(2)]
+    assert archive_once(broker.store, archive, "hold.max_disk_percent=99").code == 0
+    broker.crash(sent[kept])
+    broker.send("Gone" if again else "Here", body=b"another")
+    assert archive_once(broker.store, archive, "hold.max_disk_percent=99").code == 0
+    config = Path(broker.store) / "config"
+    config.mkdir(exist_ok=True)
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": {"Here": {}}}))
+    place = (Path(broker.store), f"file://{archive}")
+    (gone,) = status(place, "--set", "retain.deleted_topic_ms=2d")["deleted_topics"]
+    assert (gone["messages"], gone["retention"]) == (messages, told)
+
+
 def test_what_is_forgotten_and_when(place: tuple[Path, str]) -> None:
     none = {"queues": 0, "generation": 0, "empty_queues": 0, "waiting_queues": 0, "next_ms": None}
     assert status(place)["forgotten"] == none

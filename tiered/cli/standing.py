@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tiered.archive.read.view import View
 from tiered.archive.rewrite.holds import holds_in_force
 from tiered.archive.rewrite.policy import policy_from
+from tiered.archive.state.forgotten import kept_back
 from tiered.archive.state.values import Forgotten, Head, ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.cli.figures import Figures
@@ -99,12 +100,32 @@ def deleted_topics(view: View, settings: Settings, held: Mapping[str, int]) -> l
             "topic": topic,
             "messages": held[topic],
             "seen_ms": since_ms,
-            "retention": "; ".join(
-                _fate(view, settings, topic, since_ms) if held[topic] else _left(settings, empty.get(topic))
-            ),
+            "retention": "; ".join(_becomes(view, settings, topic, since_ms, held[topic], empty.get(topic))),
         }
         for topic, since_ms in sorted(gone.items())
     ]
+
+
+def _becomes(
+    view: View, settings: Settings, topic: str, since_ms: int | None, messages: int, empty_ms: int | None
+) -> Iterator[str]:
+    """What becomes of a deleted topic: of its messages, of what it keeps without any, or of its queues."""
+    kept = kept_back(view.state.view, topic)
+    if messages:
+        yield from _fate(view, settings, topic, since_ms)
+    if kept.lost:
+        yield (
+            f"{kept.lost} of its queues stay, with messages at their end that the broker lost, and wrote nothing in place of, "
+            "before it deleted the topic"
+        )
+    if messages:
+        return
+    if kept.closed:
+        yield f"closed parts of {kept.closed} of its queues: {'; '.join(_fate(view, settings, topic, since_ms))}"
+    if kept.gaps:
+        yield f"{kept.gaps} of its queues stay with a gap, the note of messages that were lost"
+    if not (kept.lost or kept.closed or kept.gaps):
+        yield from _left(settings, empty_ms)
 
 
 def _left(settings: Settings, since_ms: int | None) -> Iterator[str]:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from tiered.archive.state.keys import ALIAS, CLOSED, GAP, GENERATION, QUEUE, RUN, prefixed
-from tiered.archive.state.layout import QUEUE_DTYPE, packed_table, table
+from tiered.archive.state.keys import (
+    ALIAS,
+    CLOSED,
+    GAP,
+    GENERATION,
+    QUEUE,
+    RUN,
+    prefixed,
+    split_closed_key,
+    split_run_key,
+    topic_key,
+)
+from tiered.archive.state.layout import QUEUE_DTYPE, RUN_RECORD_DTYPE, packed_table, table
 from tiered.archive.state.tallies import records
 from tiered.codec.types import Ints
 from tiered.metadata.base import MetadataView
@@ -49,6 +61,37 @@ def without_anything(view: MetadataView, queues: Sequence[bytes]) -> list[bytes]
 
     some = {queue for prefix in LEFT_BEHIND for queue in occupied(walk, prefix, queues)}
     return [queue for queue in queues if queue not in some]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBack:
+    """How many queues of a topic something keeps beside live messages. ``lost``: the newest messages, which the broker lost and
+    wrote nothing in place of (Q10); else ``closed``: parts of earlier generations; else ``gaps``: notes of lost messages."""
+
+    lost: int
+    closed: int
+    gaps: int
+
+
+def kept_back(view: MetadataView, topic: str) -> KeptBack:
+    """What keeps the queues of one topic from being forgotten. As many steps as the topic has closed parts and gaps."""
+    of_topic = topic_key(topic)
+    parts = list(view.iterate(CLOSED + of_topic))
+    names = [split_closed_key(key) for key, _ in parts]
+    records = table([value for _, value in parts], RUN_RECORD_DTYPE)
+    ends = records["end"].tolist()
+    queues = sorted({queue for queue, _ in names})
+    found, _ = packed_table(view.get_many(prefixed(QUEUE, queues)))
+    now = dict(
+        zip(queues, zip(found["generation"].tolist(), found["max_offset"].tolist(), strict=True), strict=True)
+    )
+    lost = {
+        queue
+        for (queue, generation), end in zip(names, ends, strict=True)
+        if generation == now[queue][0] and end > now[queue][1]  # no trim of this generation goes so far
+    }
+    gaps = {split_run_key(key)[0] for key, _ in view.iterate(GAP + of_topic)}
+    return KeptBack(len(lost), len(queues) - len(lost), len(gaps.difference(queues)))
 
 
 def empty_queues(view: MetadataView, topics: Sequence[bytes]) -> Iterator[list[bytes]]:
