@@ -78,12 +78,42 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/sink/kafka/reports.py",
-        "        if len(offsets) != count:\n",
+        "        if len(offsets) != len(at):\n",
         "        if False:\n",
         f"{_UNIT}::test_a_report_that_did_not_come_is_no_success",
     ),
     Mutant(
         "tiered/sink/kafka/reports.py",
+        "        mixed = np.append(steps != np.diff(at), False)\n",
+        "        mixed = np.append(steps < 0, False)\n",
+        f"{_UNIT}::test_somebody_elses_records_among_them_make_a_wide_run_once",
+    ),
+    Mutant(
+        "tiered/sink/kafka/reports.py",
+        "            self._mixed.add(place)\n",
+        "            pass\n",
+        f"{_UNIT}::test_somebody_elses_records_among_them_make_a_wide_run_once",
+    ),
+    Mutant(
+        "tiered/sink/kafka/reports.py",
+        "        for error, message in self._outcomes.items():\n",
+        "        for error, message in ():\n",
+        f"{_UNIT}::test_a_failure_of_a_record_that_is_not_asked_for_is_told_with_its_cause",
+    ),
+    Mutant(
+        "tiered/sink/kafka/placing.py",
+        "one_by_one & ~beside",
+        "one_by_one",
+        f"{_UNIT}::test_runs_of_few_reports_never_say_what_is_not_so",
+    ),
+    Mutant(
+        "tiered/sink/propertycolumns.py",
+        "        if (written != written[0]).any():\n",
+        "        if False:\n",
+        f"{_MESSAGES}::test_properties_are_columns_where_all_messages_have_the_same_names",
+    ),
+    Mutant(
+        "tiered/sink/kafka/placing.py",
         "(np.diff(queue_offset) == 1) & (np.diff(offset) == 1)",
         "(np.diff(queue_offset) == 1)",
         f"{_UNIT}::test_consecutive_messages_are_one_run",

@@ -174,6 +174,9 @@ class Reported:
     def offset(self) -> int:
         return self._offset
 
+    def topic(self) -> str:
+        return "K"
+
 
 def placed(
     reports: Reports, routes: list[QueueRoute], given: list[tuple[int, int, int]]
@@ -181,7 +184,8 @@ def placed(
     """Give (route, queue offset), reported at an offset."""
     for route, _, offset in given:
         reports.of(routes[route].topic, routes[route].partition)(None, Reported(offset))  # type: ignore[arg-type]
-    reports.give(np.array([g[0] for g in given]), np.array([g[1] for g in given]))
+    every = np.ones(len(given), bool)
+    reports.give(np.array([g[0] for g in given]), np.array([g[1] for g in given]), every)
     return reports.placed(routes)
 
 
@@ -230,6 +234,105 @@ def test_consecutive_messages_are_one_run() -> None:
     )  # fmt: skip
 
 
+def given_in_parts(
+    reports: Reports, routes: list[QueueRoute], parts: list[list[tuple[int, int, int]]]
+) -> tuple[tuple[Placed, ...], list[int]]:
+    """Parts of (route, queue offset, offset) in one flush, reported as they are asked for; and of how many each."""
+    asked_for = []
+    for part in parts:
+        number, queue_offset, _ = (np.array(column) for column in zip(*part, strict=True))
+        asked = reports.asked([(route.topic, route.partition) for route in routes], number)
+        for wanted, (route, _, offset) in zip(asked.tolist(), part, strict=True):
+            report = reports.of(routes[route].topic, routes[route].partition) if wanted else reports.rest
+            report(None, Reported(offset))  # type: ignore[arg-type]
+        reports.give(number, queue_offset, asked)
+        asked_for.append(int(asked.sum()))
+    return reports.placed(routes), asked_for
+
+
+def test_of_a_part_the_first_and_the_last_of_each_queue_say_where_all_lie() -> None:
+    queues = [MessageQueue("T", n) for n in range(3)]
+    routes = [QueueRoute(n, q, "K", n % 2) for n, q in enumerate(queues)]
+    first = [
+        (n % 3, 5 + n // 3, (n // 3 * 2 + (n % 3) // 2) if n % 3 != 1 else 70 + n // 3) for n in range(30)
+    ]
+    second = [(1, 15 + n, 80 + n) for n in range(10)]
+    every, _ = given_in_parts(Reports(sparse=False), routes, [first, second])
+    found, asked = given_in_parts(Reports(), routes, [first, second])
+    assert found == every
+    assert asked == [6, 2]
+    assert [p for p in found if p.queue == queues[1]] == [Placed(queues[1], 5, 20, "K", 1, 70)]
+
+
+def test_somebody_elses_records_among_them_make_a_wide_run_once() -> None:
+    """Exact at both ends, with what lies between counted; from then on each record of the partition is asked for."""
+    queues = [MessageQueue("T", n) for n in range(2)]
+    routes = [QueueRoute(n, q, "K", n) for n, q in enumerate(queues)]
+    plain = [(0, n, 10 + n) for n in range(8)]
+    mixed = [(0, 8 + n, 18 + n + (3 if n > 4 else 0)) for n in range(8)]
+    other = [(1, n, 40 + n) for n in range(8)]
+    reports = Reports()
+    found, asked = given_in_parts(reports, routes, [plain, mixed, other])
+    assert asked == [2, 2, 2]
+    assert found == (
+        Placed(queues[0], 0, 8, "K", 0, 10),
+        Placed(queues[0], 8, 8, "K", 0, 18, 0, 3),
+        Placed(queues[1], 0, 8, "K", 1, 40),
+    )
+    again, asked = given_in_parts(
+        reports,
+        routes,
+        [[(0, 16 + n, 40 + n + (n > 4)) for n in range(8)], [(1, 8 + n, 48 + n) for n in range(8)]],
+    )
+    assert asked == [8, 2]
+    assert again == (
+        Placed(queues[0], 16, 5, "K", 0, 40), Placed(queues[0], 21, 3, "K", 0, 46), Placed(queues[1], 8, 8, "K", 1, 48),
+    )  # fmt: skip
+
+
+@given(st.data())
+def test_runs_of_few_reports_never_say_what_is_not_so(data: st.DataObject) -> None:
+    """Queues share partitions, somebody else's records lie anywhere: ends are exact, and so is all of an exact run."""
+    routes = [QueueRoute(n, MessageQueue("T", n), "K", n % 2) for n in range(3)]
+    reports, free, reached, truth = Reports(), [0, 0], [0, 0, 0], {}
+    for _ in range(data.draw(st.integers(1, 3))):
+        parts = []
+        for _ in range(data.draw(st.integers(1, 3))):
+            part = []
+            for route in data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=12)):
+                free[route % 2] += data.draw(st.sampled_from((0, 0, 0, 0, 2)))
+                reached[route] += data.draw(st.sampled_from((0, 0, 0, 1)))
+                part.append((route, reached[route], free[route % 2]))
+                truth[route, reached[route]] = free[route % 2]
+                reached[route] += 1
+                free[route % 2] += 1
+            parts.append(part)
+        seen = [(route, at) for part in parts for route, at, _ in part]
+        told = []
+        for run in given_in_parts(reports, routes, parts)[0]:
+            route, end = run.queue.queue_id, run.first_offset + run.messages + run.left_out
+            inside = [at for at in range(run.first_offset, end) if (route, at) in truth]
+            told += [(route, at) for at in inside]
+            assert len(inside) == run.messages
+            assert truth[route, inside[0]] == run.target_offset
+            assert truth[route, inside[-1]] == run.target_offset + run.messages + run.between - 1
+            if not run.left_out and not run.between:
+                assert [truth[route, at] for at in inside] == list(
+                    range(run.target_offset, run.target_offset + run.messages)
+                )
+        assert sorted(told) == sorted(seen)
+
+
+def test_a_failure_of_a_record_that_is_not_asked_for_is_told_with_its_cause() -> None:
+    reports = Reports()
+    failed = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+    reports.rest(None, Reported(0))  # type: ignore[arg-type]
+    assert reports.failure is None
+    reports.rest(failed, Reported(0))  # type: ignore[arg-type]
+    reports.rest(KafkaError(KafkaError._PURGE_QUEUE), Reported(0))  # type: ignore[arg-type]
+    assert reports.failure == (failed, "K")
+
+
 def test_offsets_that_go_back_tell_of_another_topic() -> None:
     routes = [QueueRoute(0, MessageQueue("T", 0), "K", 0)]
     reports = Reports()
@@ -243,14 +346,14 @@ def test_offsets_that_go_back_tell_of_another_topic() -> None:
 
 def test_a_flush_of_dead_letters_alone_has_no_places() -> None:
     reports = Reports()
-    reports.give(np.empty(0, np.int64), np.empty(0, np.int64))
+    reports.give(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
     assert reports.placed([QueueRoute(0, MessageQueue("T", 0), "K", 0)]) == ()
 
 
 def test_a_report_that_did_not_come_is_no_success() -> None:
     reports = Reports()
     reports.of("K", 0)
-    reports.give(np.array([0]), np.array([0]))
+    reports.give(np.array([0]), np.array([0]), np.array([True]))
     with pytest.raises(Unavailable, match="did not report"):
         reports.placed([QueueRoute(0, MessageQueue("T", 0), "K", 0)])
 

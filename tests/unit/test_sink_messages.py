@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import struct
 import zlib
+from dataclasses import replace
 
 import lz4.frame
 import numpy as np
@@ -16,6 +17,7 @@ from tiered.codec.record.message import Message, decode_message, encode_properti
 from tiered.codec.record.unpack import SYS_NEED_UNWRAP, inflated, inner_messages
 from tiered.sink.contract.samples import batch_of, hostile, message_of, ordinary
 from tiered.sink.messages import messages_of
+from tiered.sink.propertycolumns import property_columns
 
 COMPRESSED = 0x1
 PLAIN = b"a body that is compressed " * 40
@@ -58,6 +60,35 @@ def test_columns_are_those_of_the_messages() -> None:
         assert found.unique_key[at] == message.properties["UNIQ_KEY"].encode()
         assert found.tags[at] == (None if message.tags is None else message.tags.encode())
     assert [body.content for body in found.bodies()] == [message.body for message in samples]
+
+
+def test_properties_are_columns_where_all_messages_have_the_same_names() -> None:
+    alike = [message_of("T", 0, at, b"", {"TAGS": "t" * (at + 1), "KEYS": f"k{at}"}) for at in range(3)]
+    for messages in (alike, [replace(m, properties={}) for m in alike], []):
+        found = of(*messages)
+        columns = property_columns(found.entries, len(found))
+        assert columns is not None
+        rows = zip(*columns.values, strict=True) if columns.values else [()] * len(found)
+        assert [list(zip(columns.names, row, strict=True)) for row in rows] == found.properties
+    usual = {"TAGS": "t", "KEYS": "k"}
+    others: tuple[list[dict[str, str]], ...] = (
+        [usual, {"TAGS": "t"}], [usual, {"KEYS": "k", "TAGS": "t"}], [usual, {"TAGS": "t", "KEYT": "k"}],
+        [usual, {"TAGS": "t", "KEYSS": "k"}], [{"TAGS": "t"}, {"TAGS": "t", "TAGT": "k", "TAGU": "k"}],
+        [{"TAGS": "t", "KEYS": "k", "TAGT": "t"}, {"KEYS": "k"}],
+    )  # fmt: skip
+    for properties in others:
+        found = of(*(replace(alike[0], properties=own) for own in properties))
+        assert property_columns(found.entries, len(found)) is None, properties
+    twice = replace(alike[0], properties={"A": "one", "B": "two"})
+    batch, buffer = batch_of([twice])
+    buffer[buffer.index(b"B\x01two")] = ord("A")
+    found = messages_of(batch)
+    assert property_columns(found.entries, 1) is None, "of equal names the last counts"
+    uneven = {"A": "one"}, {"B": "two", "A": "one", "C": "two"}
+    batch, buffer = batch_of([replace(alike[0], properties=own) for own in uneven])
+    buffer[buffer.index(b"C\x01two")] = ord("B")
+    found = messages_of(batch)
+    assert property_columns(found.entries, 2) is None, "in turn, but not of as many each"
 
 
 def test_rows_that_are_not_given_are_left_out() -> None:

@@ -159,6 +159,7 @@ class SinkMessages:
         return SinkMessages(topics=self.topics, entries=entries, **columns)
 
 
+_HEXADECIMAL = np.array([f"{byte:02X}" for byte in range(256)], "U2")
 _COLUMNS = (
     "row", "topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "born_timestamp", "sys_flag", "flag",
     "reconsume_times",
@@ -263,13 +264,21 @@ def _message_ids(batch: MessageBatch) -> list[str]:
     headers = batch.headers
     flags = headers["sys_flag"]
     host_at = headers["position"] + store_host_at(flags.astype(np.int64))
+    offsets = headers["physical_offset"]
     six = flags & SYS_STORE_V6 != 0
+    if not six.any():
+        return _ids_of(batch, host_at, V4_HOST_BYTES, offsets)
     found: npt.NDArray[np.object_] = np.empty(len(headers), object)
     for rows, width in ((np.flatnonzero(~six), V4_HOST_BYTES), (np.flatnonzero(six), V6_HOST_BYTES)):
-        raw = np.empty((len(rows), width + 8), np.uint8)
-        raw[:, :width] = gather(batch.buffer, host_at[rows], f"V{width}").view(np.uint8).reshape(-1, width)
-        raw[:, width:] = headers["physical_offset"][rows].astype(">i8").view(np.uint8).reshape(-1, 8)
-        text, step = raw.tobytes().hex().upper(), 2 * (width + 8)
-        found[rows] = [text[at : at + step] for at in range(0, len(text), step)]
+        found[rows] = _ids_of(batch, host_at[rows], width, offsets[rows])
     ids: list[str] = found.tolist()
+    return ids
+
+
+def _ids_of(batch: MessageBatch, host_at: Ints, width: int, offsets: Ints) -> list[str]:
+    """Of hosts of so many bytes."""
+    raw = np.empty((len(host_at), width + 8), np.uint8)
+    raw[:, :width] = gather(batch.buffer, host_at, f"V{width}").view(np.uint8).reshape(-1, width)
+    raw[:, width:] = offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
+    ids: list[str] = _HEXADECIMAL[raw].view(f"U{2 * (width + 8)}").ravel().tolist()
     return ids

@@ -86,7 +86,7 @@ class KeptReports:
     def take(self, error: Any, message: Any) -> None:
         """The client's ``on_delivery``."""
         if error is not None:
-            self._reports.failed(error, self._topic)
+            self._reports.failed(error, message)
         elif message.offset() <= self._last:
             self._forgotten = True
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tiered.sink.base import Rewound
-from tiered.sink.kafka.records import QUEUE, TOPIC, Header
+from tiered.sink.kafka.records import QUEUE, TOPIC, Headers
 
 MARKER = "rocketmq.marker"
 """The header that no message has: what the record is."""
@@ -17,14 +17,14 @@ class MarkerRecord(NamedTuple):
     """``key``: of the queue's markers alone, so that compaction takes an older one and never a message. The value is null."""
 
     key: bytes
-    headers: list[Header]
+    headers: Headers
 
 
 def marker_of(gone: Rewound) -> MarkerRecord:
     """Queue offsets from ``rocketmq.from`` on, before ``rocketmq.to``, of the queue's life ``rocketmq.generation``."""
     topic = gone.queue.topic.encode("utf-8", "surrogateescape")
-    headers: list[Header] = [
-        (MARKER, REWOUND), (TOPIC, topic), (QUEUE, b"%d" % gone.queue.queue_id), (FROM, b"%d" % gone.first),
-        (TO, b"%d" % gone.end), (GENERATION, b"%d" % gone.generation),
-    ]  # fmt: skip
+    headers: Headers = {
+        MARKER: REWOUND, TOPIC: topic, QUEUE: b"%d" % gone.queue.queue_id, FROM: b"%d" % gone.first,
+        TO: b"%d" % gone.end, GENERATION: b"%d" % gone.generation,
+    }  # fmt: skip
     return MarkerRecord(b"rewound/%s/%d" % (topic, gone.queue.queue_id), headers)

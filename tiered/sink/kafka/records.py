@@ -1,15 +1,15 @@
-"""Messages as records of Kafka: key, headers, time. Columns become lists once a part; tuples are made for each message."""
+"""Messages as records of Kafka: key, headers, time. Columns become lists once a part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 
 import numpy as np
 
 from tiered.model import MessageQueue
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.messages import SinkMessages
+from tiered.sink.propertycolumns import property_columns
 
 TOPIC, QUEUE, OFFSET, MESSAGE_ID, FLAG, BODY = (
     f"rocketmq.{name}" for name in ("topic", "queue", "offset", "msgid", "flag", "body")
@@ -20,8 +20,8 @@ PROPERTY = "rocketmq.property."
 """Put before the name of a property that would be taken for one of ours; all others are headers of their own names."""
 _OURS = "rocketmq."
 
-Header = tuple[str, bytes | str]
-_BEHIND_OURS = 4
+Headers = dict[str, bytes | str]
+_FIRST = (TOPIC, QUEUE, OFFSET, MESSAGE_ID)
 
 
 def queue_of(messages: SinkMessages, at: int) -> MessageQueue:
@@ -45,25 +45,29 @@ def keys_of(messages: SinkMessages, which: str) -> Sequence[bytes | None]:
     return list(map(names.__getitem__, pairs.tolist()))
 
 
-def headers_of(messages: SinkMessages) -> list[list[Header]]:
-    """The headers of each message: ours first, then its properties."""
-    topics = [(TOPIC, topic.encode("utf-8", "surrogateescape")) for topic in messages.topics]
-    queues = {number: (QUEUE, b"%d" % number) for number in np.unique(messages.queue_id).tolist()}
-    ours = zip(
+def headers_of(messages: SinkMessages) -> list[Headers]:
+    """The headers of each message: ours first, then its properties. One dictionary each: with no object for each header, which
+    the garbage collector would look at again and again, they cost half of what pairs do."""
+    topics = [topic.encode("utf-8", "surrogateescape") for topic in messages.topics]
+    queues = {number: b"%d" % number for number in np.unique(messages.queue_id).tolist()}
+    ours = (
         map(topics.__getitem__, messages.topic.tolist()),
         map(queues.__getitem__, messages.queue_id.tolist()),
-        zip(repeat(OFFSET), map(b"%d".__mod__, messages.queue_offset.tolist())),
-        zip(repeat(MESSAGE_ID), messages.message_id),
-        strict=True,
+        map(str, messages.queue_offset.tolist()),
+        messages.message_id,
     )
-    properties = messages.properties
-    if any(map(_is_ours, messages.property_names)):
-        properties = [[(_free(name), value) for name, value in own] for own in properties]
-    found: list[list[Header]] = [[*place, *own] for place, own in zip(ours, properties, strict=True)]
-    if messages.flag.any():
-        for headers, flag in zip(found, messages.flag.tolist(), strict=True):
-            if flag:
-                headers.insert(_BEHIND_OURS, (FLAG, b"%d" % flag))
+    columns = property_columns(messages.entries, len(messages))
+    if columns is not None:
+        names = (*_FIRST, *map(_free, columns.names))
+        found: list[Headers] = [dict(zip(names, row)) for row in zip(*ours, *columns.values)]
+    else:
+        found = [
+            {**dict(zip(_FIRST, place)), **{_free(name): value for name, value in own}}
+            for place, own in zip(zip(*ours), messages.properties, strict=True)
+        ]
+    for at in np.flatnonzero(messages.flag).tolist():
+        flag: Headers = {FLAG: b"%d" % int(messages.flag[at])}
+        found[at] = {name: found[at][name] for name in _FIRST} | flag | found[at]
     return found
 
 
@@ -74,10 +78,12 @@ def times_of(messages: SinkMessages, settings: KafkaSettings) -> list[int]:
     return times
 
 
-def record_bytes(body: bytes | None, key: bytes | None, headers: Sequence[Header]) -> int:
+def record_bytes(body: bytes | None, key: bytes | None, headers: Headers) -> int:
     """About what a record takes, rather too much."""
     size = len(body or b"") + len(key or b"") + 128
-    return size + sum(len(name.encode("utf-8", "replace")) + len(value) + 10 for name, value in headers)
+    return size + sum(
+        len(name.encode("utf-8", "replace")) + len(value) + 10 for name, value in headers.items()
+    )
 
 
 def _is_ours(name: str) -> bool:

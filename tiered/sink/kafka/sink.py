@@ -29,7 +29,7 @@ from tiered.sink.kafka.positions import (
     position_records,
     topic_record,
 )
-from tiered.sink.kafka.records import BODY, Header, headers_of, keys_of, queue_of, times_of
+from tiered.sink.kafka.records import BODY, Headers, headers_of, keys_of, queue_of, times_of
 from tiered.sink.kafka.reports import Report, Reports
 from tiered.sink.kafka.rereading import RecordReader, SoughtPlaces, placed_again
 from tiered.sink.kafka.routes import QueueRoutes
@@ -56,7 +56,7 @@ class KafkaSink:
         self._place = place
         self._clock = clock
         self._heard = Heard(settings.secrets)
-        self._reports = Reports(refuse_recreated=settings.refuse_recreated)
+        self._reports = Reports(refuse_recreated=settings.refuse_recreated, sparse=settings.headers)
         self._topics = KafkaTopics(settings, clock)
         self._topics.reachable()
         self._keeping = Keeping(settings, place, self._topics, clock)
@@ -265,9 +265,7 @@ class KafkaSink:
         queues = [MessageQueue(messages.topics[pair >> 32], pair & 0xFFFF_FFFF) for pair in distinct.tolist()]
         routes = self._routes.of(queues)
         keys = keys_of(messages, self._settings.key)
-        headers: Sequence[list[Header]] = (
-            headers_of(messages) if self._settings.headers else [[]] * len(messages)
-        )
+        headers: Sequence[Headers] = headers_of(messages) if self._settings.headers else [{}] * len(messages)
         values: list[bytes] = messages.stored
         times = times_of(messages, self._settings)
         kept = np.arange(len(messages))
@@ -279,9 +277,12 @@ class KafkaSink:
             kept = np.delete(kept, sorted(large))
             values, headers = values_of(messages, headers, kept, most)
             keys, times = [keys[at] for at in kept.tolist()], [times[at] for at in kept.tolist()]
-        calls = [(r.topic, r.partition, self._reports.of(r.topic, r.partition)) for r in routes]
+        given = which[kept]
+        asked = self._reports.asked([(r.topic, r.partition) for r in routes], given)
+        calls = [(r.topic, r.partition, self._reports.rest) for r in routes]
+        calls += [(r.topic, r.partition, self._reports.of(r.topic, r.partition)) for r in routes]
         produce = self._producer.produce
-        where = map(calls.__getitem__, which[kept].tolist())
+        where = map(calls.__getitem__, (given + len(routes) * asked).tolist())
         for value, key, head, time, (topic, partition, report) in zip(
             values, keys, headers, times, where, strict=True
         ):
@@ -289,28 +290,26 @@ class KafkaSink:
                 produce(topic, value, key, partition, report, None, time, head)
             except BufferError:
                 self._put(topic, value, key, partition, time, head, report)
-        number = np.array([route.number for route in routes], np.int64)[which]
-        self._reports.give(number[kept], messages.queue_offset[kept])
+        number = np.array([route.number for route in routes], np.int64)
+        self._reports.give(number[given], messages.queue_offset[kept], asked)
         self._producer.poll(0)
         self._check()
         return len(messages) - len(kept)
 
-    def _bury(
-        self, messages: SinkMessages, at: int, key: bytes | None, headers: list[Header], time: int
-    ) -> None:
+    def _bury(self, messages: SinkMessages, at: int, key: bytes | None, headers: Headers, time: int) -> None:
         """A record that tells of a message that is too large: all but its body, which is in the archive."""
         where = queue_of(messages, at)
         told = f"left out: {len(messages.stored[at])} bytes as stored; tiered read --topic {where.topic}"
         told += f" --queue {where.queue_id} --offset {int(messages.queue_offset[at])}"
         topic = self._settings.dead_letter_topic
-        head = [*headers, (BODY, told.encode("utf-8", "replace"))]
+        head = {**headers, BODY: told.encode("utf-8", "replace")}
         self._put(topic, None, key, self._routes_hash(where), time, head)
 
     def _routes_hash(self, queue: MessageQueue) -> int:
         return queue.queue_id % self._routes.topic(self._settings.dead_letter_topic).partitions
 
     def _keep(self, key: bytes, value: bytes) -> None:
-        self._put(self._keeping.topic, value, key, 0, 0, [], self._kept_reports.take)
+        self._put(self._keeping.topic, value, key, 0, 0, {}, self._kept_reports.take)
 
     def _put(
         self,
@@ -319,18 +318,14 @@ class KafkaSink:
         key: bytes | None,
         partition: int,
         time: int,
-        headers: list[Header],
+        headers: Headers,
         report: Report | None = None,
     ) -> None:
         """A record, once there is room for it. Without ``report`` only its failure matters."""
-
-        def failure(error: Any, _: object) -> None:
-            if error is not None:
-                self._reports.failed(error, topic)
-
+        report = report or self._reports.rest
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, report or failure, None, time, headers)
+                self._producer.produce(topic, value, key, partition, report, None, time, headers)
                 return
             except BufferError:
                 self._wait()

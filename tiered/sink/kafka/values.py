@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tiered.codec.types import Ints
 from tiered.errors import Invalid
-from tiered.sink.kafka.records import BODY, Header, queue_of, record_bytes
+from tiered.sink.kafka.records import BODY, Headers, queue_of, record_bytes
 from tiered.sink.messages import MAX_BODY_BYTES, SinkMessages
 
 _SMALL = 64 << 10
@@ -21,21 +21,21 @@ def looked_at(messages: SinkMessages, most: int) -> bool:
 
 
 def values_of(
-    messages: SinkMessages, headers: Sequence[list[Header]], kept: Ints, most: int
-) -> tuple[list[bytes], list[list[Header]]]:
+    messages: SinkMessages, headers: Sequence[Headers], kept: Ints, most: int
+) -> tuple[list[bytes], list[Headers]]:
     """Bodies as consumers see them, of the messages ``kept``, and headers that say so where one is not."""
     values, heads = [], []
     for at in kept.tolist():
         body = messages.body(at, most)
         values.append(body.content)
-        heads.append(headers[at] if body.readable else [*headers[at], (BODY, _AS_STORED)])
+        heads.append(headers[at] if body.readable else {**headers[at], BODY: _AS_STORED})
     return values, heads
 
 
 def too_large(
     messages: SinkMessages,
     keys: Sequence[bytes | None],
-    headers: Sequence[list[Header]],
+    headers: Sequence[Headers],
     most: int,
     *,
     buried: bool,
