@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tests.kit.client import JavaClient
 from tests.kit.daemonproc import Daemon, wait_for
 from tests.kit.gatewayproc import Gateway
 from tests.kit.realdaemon import expire, log_end
+from tiered.codec.remoting.codes import RequestCode
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -131,6 +133,35 @@ def test_the_clients_own_consumer_reads_a_lite_queue_from_its_beginning(scene: S
     got = [(line["queue_id"], line["queue_offset"], line["store_timestamp"]) for line in outcome.lines()]
     assert got == expected[first:]
     assert set(outcome.summary["statuses"]) == {"FOUND"}
+
+
+def test_its_table_and_a_reset_of_it_reach_into_the_archive(scene: Scene) -> None:
+    """``GET_TOPIC_STATS_INFO`` and ``INVOKE_BROKER_TO_RESET_OFFSET`` of a lite queue, beside what the broker itself says."""
+    settings = {"source.broker": scene.broker.name, "gateway.lite_queues": True}
+    gateway = Gateway(scene.directory, scene.name_server.address, scene.archive, waits=True, **settings)
+    name = NAMES[0]
+    expected = list(places(scene.pulled[name]))
+    low = scene.broker.offsets(name, 0).start
+    with gateway.running():
+        (front,) = remoting.route_addresses(gateway.address, PARENT)
+        stats = [
+            remoting.request(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": name})
+            for address in (scene.broker.address, front)
+        ]
+        reset = {
+            "topic": name, "group": GROUP, "timestamp": str(expected[20][2]), "isForce": "true", "queueId": "0", "offset": "-1",
+        }  # fmt: skip
+        set_to = [
+            remoting.request(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)
+            for address in (scene.broker.address, front)
+        ]
+    assert [answer.code for answer in (*stats, *set_to)] == [0] * 4
+    bounds = [re.search(rb'"maxOffset":(\d+),"minOffset":(\d+)', answer.body) for answer in stats]
+    assert [found and tuple(map(int, found.groups())) for found in bounds] == [(200, low), (200, 0)]
+    first = next(offset for _, offset, moment in expected if moment >= expected[20][2])
+    targets = [re.findall(rb"\}:(\d+)", answer.body) for answer in set_to]
+    assert targets == [[b"%d" % low], [b"%d" % first]], "the broker knows no earlier one"
+    assert first < low
 
 
 def places(records: bytes) -> Iterator[tuple[int, int, int]]:
