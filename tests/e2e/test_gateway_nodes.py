@@ -175,7 +175,7 @@ def test_a_consumer_asks_the_nodes_that_its_route_names_and_one_is_killed(
 
     gateway.child.wait_until(lambda: named() == {node.address for node in nodes}, 30, "three named nodes")
     laggard = Laggard(cold, gateway.address, "nodes-direct")
-    consumer = laggard.start(rate=400, poll_ms=1000)
+    consumer = laggard.start(rate=400)
     consumer.wait_taken(laggard.total // 10)
     victim, *others = sorted(nodes, key=direct, reverse=True)
     assert direct(victim) > 0, "the consumer asked the gateway only"

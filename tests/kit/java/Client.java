@@ -60,7 +60,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   pull        topic= group= [start=begin|timestamp|OFFSET|0:OFFSET,1:OFFSET] [timestamp=ms] [queue_ids=] [pull=32] [sub=*]
  *               [failures=] [lite_queue=] : classic pull consumer; its summary counts the statuses it was given, and has the last failure; it
  *               ends after so many failed pulls; lite_queue= is pulled in the topic's place, as MQTT bridges do
- *               push, lite and pull also take [n=] [linger=0] [idle=5] [first_seconds=60] [rate=] [persist_ms=5000] [poll_ms=30000] [instance=]:
+ *               push, lite and pull also take [n=] [linger=0] [idle=5] [first_seconds=60] [rate=] [persist_ms=5000] [instance=]:
  *               each ends linger seconds after n messages, or idle seconds after the last one
  *               [crash_after=] : end like kill -9 once so many are written down
  *               [access_key= secret_key=] : requests are signed

@@ -291,7 +291,6 @@ final class Consumers {
             client.setInstanceName(Client.need("instance"));
         }
         client.setPersistConsumerOffsetInterval(Client.number("persist_ms", 5000));
-        client.setPollNameServerInterval(Client.number("poll_ms", 30000));
         return client;
     }
 
