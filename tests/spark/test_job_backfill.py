@@ -29,6 +29,8 @@ from tiered_jobs.main import main
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
 MESSAGES, LATER, QUEUES, PARTS = 2_000, 300, 8, 3
+CONSUMED = {0: 3, 1: 100, 2: 217, 3: 249}
+"""What a group has consumed of the first topic, by queue: of 250 messages each, all given by the job."""
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +58,22 @@ class Copied:
         assert self.sink("add", "copy", "--kind", "kafka", *words).code == 0
         self.provider = open_provider(self.url, Store(), SystemClock())
         self.keys = ArchiveKeys("DefaultCluster", "broker-a")
-        settings: dict[str, object] = {"sinks.look_ms": 200, "sinks.commit_ms": 100, "sinks.flush_ms": 100}
+        settings: dict[str, object] = {
+            "sinks.look_ms": 200, "sinks.commit_ms": 100, "sinks.flush_ms": 100, "source.groups_ms": 500,
+        }  # fmt: skip
         self.daemon = Daemon(directory, self.store, self.url, **settings)
 
     def gen(self, messages: int) -> None:
         done = tiered("gen", "--store", self.store, "--messages", messages, "--topics", 2)
         assert done.code == 0, done.err
+
+    def consume(self, group: str, offsets: dict[int, int]) -> None:
+        """What a group has consumed of each queue of a topic, as the broker writes it down."""
+        config = self.store / "config"
+        config.mkdir()
+        table = {f"DemoTopic0@{group}": offsets}
+        (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+        (config / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": {}}))
 
     def sink(self, *words: object) -> Answer:
         return tiered("sink", *words, "--archive", self.url, "--json")
@@ -105,6 +117,7 @@ def test_killed_tasks_and_a_live_sink_give_each_message_once(
     code, told = run(capsys, *flags, "--dry-run")
     assert (code, told["would_write"]) == (0, [f"sink copy: {MESSAGES} messages of {QUEUES} queues"])
     copied.ask("copy")
+    copied.consume("billing", CONSUMED)
     copied.daemon.start()
     copied.daemon.wait_until(lambda: copied.at().get("phase") == "backfilling", "the sink waits")
     assert "has not planned" in copied.at()["why"]
@@ -121,14 +134,21 @@ def test_killed_tasks_and_a_live_sink_give_each_message_once(
     copied.gen(LATER)
     total = MESSAGES + LATER
     copied.daemon.wait_until(lambda: copied.at().get("messages") == LATER, "the sink has everything")
-    found: defaultdict[tuple[bytes, bytes], list[int]] = defaultdict(list)
+    found: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    places: dict[tuple[str, int, int], tuple[int, int]] = {}
     for read in committed(copied.kafka.address, "copy"):
         headers = dict(read.headers)
-        found[headers["rocketmq.topic"], headers["rocketmq.queue"]].append(int(headers["rocketmq.offset"]))
+        queue = headers["rocketmq.topic"].decode(), int(headers["rocketmq.queue"])
+        found[queue].append(int(headers["rocketmq.offset"]))
+        places[*queue, found[queue][-1]] = read.partition, read.offset
     assert sum(map(len, found.values())) == total
     assert all(offsets == list(range(len(offsets))) for offsets in found.values())
     done = copied.sink("verify", "--sink", "copy")
     assert (done.code, json.loads(done.out)["same"]) == (0, total), done.err
+    told_of = copied.sink("offsets", "--sink", "copy", "--group", "billing", "--state", copied.daemon.state)
+    assert told_of.code == 0, told_of.err
+    rows = {row["queue_id"]: (row["partition"], row["offset"]) for row in told_of.rows()}
+    assert rows == {queue: places["DemoTopic0", queue, offset] for queue, offset in CONSUMED.items()}
     copied.daemon.wait_until(
         lambda: not list(copied.provider.list(copied.keys.key(BACKFILL_PREFIX))), "the bucket is tidied"
     )
