@@ -181,6 +181,24 @@ MUTANTS = (
         _RETAIN,
     ),
     Mutant(
+        "tiered/sink/reconciling.py",
+        "            more[queue] = first.get(queue, Follow())\n",
+        "            pass\n",
+        f"{_RUN}::test_a_topic_that_begins_while_a_sink_that_began_with_now_is_paused_is_given",
+    ),
+    Mutant(
+        "tiered/sink/running.py",
+        " or taken is not None\n",
+        "\n",
+        f"{_BACKFILL}::test_a_topic_that_begins_meanwhile_is_given_to_a_sink_that_began_with_now",
+    ),
+    Mutant(
+        "tiered/sink/held.py",
+        "        self._progress.given_elsewhere(done.values())\n",
+        "",
+        f"{_BACKFILL}::test_what_others_left_out_or_did_not_find_is_told_of_the_sink",
+    ),
+    Mutant(
         "tiered/sink/held.py",
         "            if not _has_joined(own, follows, firsts):\n",
         "            if True:\n",

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.kit.fakebroker import FakeQueue
+from tests.kit.fakecluster import FakeCluster
 from tests.kit.sinkbackfilling import Backfilled
 from tests.kit.webhookserver import receiver
 from tiered.errors import Invalid, Unavailable
-from tiered.model import MessageQueue
 from tiered.sink.comparison.found import SinkVerdict
-from tiered.sink.giving import is_as_planned
+from tiered.sink.giving import PartPace, give_part, is_as_planned
 from tiered.sink.kinds import PartedKind, find_kind
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
@@ -44,6 +49,43 @@ def test_it_goes_on_exactly_where_the_backfill_ends(made: Backfilled) -> None:
     made.scene.archive()
     assert made.finish() is SinkPhase.LIVE
     assert same(made, 65)
+
+
+def test_a_topic_that_begins_meanwhile_is_given_to_a_sink_that_began_with_now(tmp_path: Path) -> None:
+    options = {"location": f"file://{tmp_path}/out"}
+    made = Backfilled(tmp_path, SinkOrder("copy", "file", options, from_start=False))
+    made.put(6)
+    assert made.scene.run() is SinkPhase.LIVE
+    made.scene.commit()
+    made.ask()
+    made.put(12)
+    plan = made.plan()
+    assert plan.messages == 12
+    for number in range(plan.parts):
+        made.give(plan, number)
+    made.scene.put(4, topic="Later")
+    made.scene.archive()
+    assert made.finish() is SinkPhase.LIVE
+    made.scene.commit()
+    told = made.scene.verified().totals
+    assert (told["same"], told["lost"], told["not_comparable"]) == (16, 0, 6)
+
+
+def test_what_others_left_out_or_did_not_find_is_told_of_the_sink(tmp_path: Path) -> None:
+    options = {"location": f"file://{tmp_path}/out", "shape.tags": "TagOfNone"}
+    made = Backfilled(tmp_path, SinkOrder("copy", "file", options))
+    made.put(60)
+    made.ask()
+    plan = made.plan()
+    for number in range(plan.parts):
+        made.give(plan, number)
+    [asked] = made.book.ranges(plan, 0)
+    with closing(made.open(replace(plan, plan_id=b"\1" * 16), 0)) as beyond:
+        pace = PartPace(1, lambda: None)
+        done = give_part(0, made.scene.view, beyond, (replace(asked, end=asked.end + 3),), pace)
+    assert (done.lost, done.left_out) == (3, asked.end)
+    assert made.finish() is SinkPhase.LIVE
+    assert made.scene.runner.progress.document()["left_out"] == 60
 
 
 def test_a_process_that_ends_between_the_destination_and_the_archive(made: Backfilled) -> None:
@@ -117,30 +159,71 @@ def test_what_does_not_join_stops_it(
     assert said in str(made.scene.runner.progress.why)
 
 
-def test_where_no_position_is_kept_a_part_that_is_tried_again_is_given_again(tmp_path: Path) -> None:
-    """In order, and with nothing left out; and the sink goes on behind it."""
+Came = dict[str, list[int]]
+"""Queue offsets of each topic, in the order in which a destination was given them."""
+
+
+@contextmanager
+def posted() -> Iterator[tuple[SinkOrder, Callable[[], Came]]]:
+    """A webhook."""
     with receiver() as server:
-        made = Backfilled(tmp_path, SinkOrder("posted", "http", {"url": server.url}))
+
+        def came() -> Came:
+            lines = (line for request in server.taken for line in request.body.splitlines())
+            return by_topic((row["topic"], row["queue_offset"]) for row in map(json.loads, lines))
+
+        yield SinkOrder("posted", "http", {"url": server.url}), came
+
+
+@contextmanager
+def sent() -> Iterator[tuple[SinkOrder, Callable[[], Came]]]:
+    """Another cluster's broker, which has the topics."""
+    with FakeCluster() as there:
+        for topic in ("Orders", "Bills"):
+            there.made[topic] = 1
+            there.queues[topic][0] = FakeQueue()
+
+        def came() -> Came:
+            stored = (
+                (topic, queue.sent.values()) for topic, ids in there.queues.items() for queue in ids.values()
+            )
+            return by_topic(
+                (topic, int(message.properties["TIERED_OFFSET"]))
+                for topic, found in stored
+                for message in found
+            )
+
+        yield SinkOrder("sent", "rocketmq", {"name_servers": there.address, "create_topics": "false"}), came
+
+
+def by_topic(pairs: Iterable[tuple[str, int]]) -> Came:
+    made: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, offset in pairs:
+        made[topic].append(offset)
+    return dict(made)
+
+
+@pytest.mark.parametrize("destination", [posted, sent])
+def test_where_no_position_is_kept_a_part_that_is_tried_again_is_given_again(
+    tmp_path: Path, destination: Callable[[], AbstractContextManager[tuple[SinkOrder, Callable[[], Came]]]]
+) -> None:
+    """In order, and with nothing left out; and the sink goes on behind it."""
+    with destination() as (order, came):
+        made = Backfilled(tmp_path, order)
         made.put(60)
         made.ask()
         plan = made.plan()
         with pytest.raises(Unavailable):
             made.give(plan, 0, fail_after=4)
-        before = sum(len(posted.body.splitlines()) for posted in server.taken)
-        assert before > 0
+        [(topic, before)] = came().items()
+        assert before == list(range(len(before)))
         for number in range(plan.parts):
             made.give(plan, number)
         made.put(6)
         assert made.finish() is SinkPhase.LIVE
-        came: dict[str, list[int]] = {"Orders": [], "Bills": []}
-        for row in (json.loads(line) for posted in server.taken for line in posted.body.splitlines()):
-            came[row["topic"]].append(row["queue_offset"])
-        again = {
-            topic: len(offsets) - made.scene.next[MessageQueue(topic, 0)] for topic, offsets in came.items()
-        }
-        assert sorted(again.values()) == [0, before]
-        for topic, offsets in came.items():
-            assert offsets == [*range(again[topic]), *range(made.scene.next[MessageQueue(topic, 0)])]
+        wanted = {queue.topic: list(range(end)) for queue, end in made.scene.next.items()}
+        assert came() == {**wanted, topic: before + wanted[topic]}
+        made.scene.runner.close()
 
 
 @pytest.mark.parametrize(

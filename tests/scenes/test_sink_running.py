@@ -320,6 +320,31 @@ def test_begin_again(scene: SinkScene) -> None:
     assert scene.there.of(BILLS) == offsets, "once"
 
 
+def test_a_topic_that_begins_while_a_sink_that_began_with_now_is_paused_is_given(tmp_path: Path) -> None:
+    """From its first message on: it is none of those that were there before the sink."""
+    scene = SinkScene(tmp_path)
+    scene.change(order=replace(scene.stored.order, from_start=False))
+    scene.put(5)
+    scene.archive()
+    assert scene.run() is SinkPhase.LIVE
+    scene.put(3)
+    scene.archive()
+    scene.run()
+    scene.commit()
+    scene.change(paused=True)
+    scene.run()
+    scene.put(4, topic="Later")
+    scene.put(2)
+    scene.archive()
+    scene.change(paused=False)
+    scene.run()
+    scene.put(2, topic="Later")
+    scene.archive()
+    scene.run()
+    assert scene.there.of(ORDERS) == [5, 6, 7, 8, 9]
+    assert scene.there.of(MessageQueue("Later", 0)) == [0, 1, 2, 3, 4, 5]
+
+
 def lose_tail(scene: SinkScene) -> list[Given]:
     """The broker loses all from its 30th message on, and gets others, of both queues; what was lost."""
     kept = sorted(scene.log.records)[29]

@@ -58,13 +58,14 @@ def test_what_is_put_is_read(book: BackfillBook) -> None:
     assert book.put_plan(other, PARTS) == PLAN, "the first counts"
     assert [book.ranges(PLAN, number) for number in (0, 1)] == [tuple(part) for part in PARTS]
     assert book.done(PLAN) == {}
-    done = BackfillDone(1, {BILLS: Follow(15, 900)}, 10, 1, {BILLS: a_map(3, 5)})
+    done = BackfillDone(1, {BILLS: Follow(15, 900)}, 10, 1, 2, 3, {BILLS: a_map(3, 5)})
     book.put_done(PLAN, done, 8)
     book.put_done(PLAN, replace(done, lost=0), 9)  # another attempt that reached the same
     with pytest.raises(Conflict):
         book.put_done(PLAN, replace(done, reached={BILLS: Follow(14, 800)}), 9)
     [(number, found)] = book.done(PLAN).items()
     assert (number, found.reached, found.messages, found.lost) == (1, done.reached, 10, 1)
+    assert (found.dead_letters, found.left_out) == (2, 3)
     assert map_text(found.maps[BILLS]) == map_text(done.maps[BILLS])
 
 
@@ -73,7 +74,7 @@ def test_maps_of_many_queues_fit_one_object(book: BackfillBook) -> None:
     queues = [MessageQueue("\udcff" * 120, number) for number in range(MAX_PART_QUEUES)]
     maps = {queue: a_map(128) for queue in queues}
     book.put_plan(PLAN, [[QueueRange(queue, 0, 125_056) for queue in queues], PARTS[1]])
-    book.put_done(PLAN, BackfillDone(0, {q: Follow(125_056, 1) for q in queues}, 1, 0, maps), 8)
+    book.put_done(PLAN, BackfillDone(0, {q: Follow(125_056, 1) for q in queues}, maps=maps), 8)
     found = book.done(PLAN)[0].maps
     assert sum(len(map_text(told)) for told in found.values()) <= 2 * MAX_MAPS_BYTES
     for told in found.values():

@@ -64,12 +64,15 @@ class BackfillPlan:
 class BackfillDone:
     """A part is at the destination for good: ``reached`` of each of its queues. ``messages``: offsets from where its
     ranges begin up to there; ``lost``: those of them that the archive did not have any more, as far as the last attempt saw.
+    ``dead_letters``, ``left_out``: as of ``Accepted``, of that attempt.
     ``maps``: where each queue's messages lie, from where its range begins, of destinations that have offsets."""
 
     number: int
     reached: Mapping[MessageQueue, Follow]
     messages: int = 0
     lost: int = 0
+    dead_letters: int = 0
+    left_out: int = 0
     maps: Mapping[MessageQueue, OffsetMap] = field(default_factory=dict)
 
 
@@ -134,7 +137,14 @@ class BackfillBook:
         rows = [
             [q.topic, q.queue_id, f.next, f.physical, maps.get(q)] for q, f in sorted(done.reached.items())
         ]
-        told = {"number": done.number, "reached": rows, "messages": done.messages, "lost": done.lost}
+        told = {
+            "number": done.number,
+            "reached": rows,
+            "messages": done.messages,
+            "lost": done.lost,
+            "dead_letters": done.dead_letters,
+            "left_out": done.left_out,
+        }
         order_id = _id(plan.plan_id, f"done {done.number}")
         try:
             self._put(order_id, "done", plan, now_ms, told)
@@ -179,7 +189,8 @@ class BackfillBook:
                 reached[queue] = Follow(int(following), None if at is None else int(at))
                 if told is not None:
                     maps[queue] = map_of_text(told)
-            return BackfillDone(number, reached, int(fields["messages"]), int(fields["lost"]), maps)
+            counts = {name: int(fields[name]) for name in _COUNTS}
+            return BackfillDone(number, reached, maps=maps, **counts)
         except (KeyError, TypeError, ValueError) as error:
             raise _no_sense(order_id, error) from error
 
@@ -249,6 +260,7 @@ def _does_not_join(why: str, **fields: object) -> Invalid:
     )  # fmt: skip
 
 
+_COUNTS = ("messages", "lost", "dead_letters", "left_out")
 _NUMBERS = ("parts", "messages", "commit", "revision", "looked", "lineage", "epoch", "created_ms")
 
 

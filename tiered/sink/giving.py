@@ -75,7 +75,7 @@ class _Giving:
     def __init__(self, sink: Sink, ranges: tuple[QueueRange, ...], pace: PartPace) -> None:
         self._sink, self._ranges, self._pace = sink, ranges, pace
         self._changed: dict[MessageQueue, Follow] = {}
-        self._bytes = self._lost = 0
+        self._bytes = self._lost = self._dead_letters = self._left_out = 0
         own = sink.position()
         had = {} if own is None else own.queues
         self._reached = {
@@ -91,7 +91,9 @@ class _Giving:
         for stretch in file.read(max(follow.next, int(file.min_offset)), end=wanted.end):
             messages = stretch_messages(stretch)
             self._lost += max(0, int(stretch.queue_offsets[0]) - follow.next)
-            self._sink.write(SinkBatch(messages, np.arange(len(stretch), dtype=np.int64)))
+            accepted = self._sink.write(SinkBatch(messages, np.arange(len(stretch), dtype=np.int64)))
+            self._dead_letters += accepted.dead_letters
+            self._left_out += accepted.left_out
             physical = int(messages.headers["physical_offset"][-1])
             follow = self._changed[wanted.queue] = Follow(int(stretch.next_offset), physical)
             self._bytes += len(stretch.data)
@@ -115,7 +117,9 @@ class _Giving:
     def done(self, number: int) -> BackfillDone:
         """What is flushed."""
         messages = sum(self._reached[r.queue].next - r.first for r in self._ranges)
-        return BackfillDone(number, self._reached, messages, self._lost, self._maps)
+        return BackfillDone(
+            number, self._reached, messages, self._lost, self._dead_letters, self._left_out, self._maps
+        )
 
     def _had_maps(self) -> dict[MessageQueue, OffsetMap]:
         """Where lies what attempts before this one put."""

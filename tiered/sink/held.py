@@ -8,6 +8,7 @@ into the destination in one step with what it must know of the parts, then into 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from tiered.sink.keptposition import laid_over
 from tiered.sink.mapping import Follows, OffsetMaps
 from tiered.sink.progress import SinkPhase, SinkProgress
 from tiered.sink.reconciling import tells_apart
+
+log = logging.getLogger("tiered.sink")
 
 LOOK_SECONDS = 5.0
 """Between two looks at how far the job is: a listing of the bucket each."""
@@ -124,6 +127,13 @@ class HeldSink:
         follows = check_joins(plan, ranges, done, stored.sink_id, recorded.queues)
         joined = laid_over(recorded, SinkPosition(FeedPosition(), follows))
         maps = {queue: told for each in done.values() for queue, told in each.maps.items()}
+        self._progress.given_elsewhere(done.values())
+        lost = sum(each.lost for each in done.values())
+        if lost:
+            said = {"sink": stored.name, "messages": lost}
+            log.error(
+                "a backfill did not find messages in the archive: the sink was never given them", extra=said
+            )
         if own is not None:
             parts = [plan.part(number) for number in range(plan.parts)]
             firsts = {each.queue: each.first for part in ranges.values() for each in part}

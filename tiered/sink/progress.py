@@ -8,6 +8,7 @@ from enum import Enum
 
 from tiered.clock import Clock
 from tiered.model import MessageQueue
+from tiered.sink.backfill import BackfillDone
 from tiered.sink.base import Accepted
 from tiered.sink.choosing import LostRange
 
@@ -72,6 +73,13 @@ class SinkProgress:
             self.begin_backfill(backlog)
             self._elsewhere, self._filled_before = backlog, filled
         self._filled = filled
+
+    def given_elsewhere(self, done: Iterable[BackfillDone]) -> None:
+        """Others gave these parts for it."""
+        for each in done:
+            self.lost_messages += each.lost
+            self.dead_letters += each.dead_letters
+            self.left_out += each.left_out
 
     def gave(self, accepted: Accepted) -> None:
         """The destination took messages."""

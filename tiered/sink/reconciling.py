@@ -73,15 +73,35 @@ def begun(
 
 
 def widened(
-    found: Reconciled, state: ArchiveState, takes: Callable[[str], bool], *, from_start: bool
+    found: Reconciled,
+    known: SinkState | None,
+    state: ArchiveState,
+    takes: Callable[[str], bool],
+    *,
+    from_start: bool,
 ) -> Reconciled:
     """The order is another than the position was reached under, or nobody knows: it may take queues that it did not. They
-    begin as a new sink would begin them, and what is behind that comes by way of the archive."""
+    begin as a new sink would begin them, and what is behind that comes by way of the archive. A queue that began behind where
+    the sink was is none that was left out: it begins at its first message in any case."""
     had = found.position.queues
     start = beginning(state, takes, from_start=from_start).queues
     more = {queue: follow for queue, follow in start.items() if queue not in had}
+    if more and not from_start and known is not None:
+        first = beginning(state, takes, from_start=True).queues
+        for queue in _born_behind(list(more), known, state):
+            more[queue] = first.get(queue, Follow())
     position = SinkPosition(FeedPosition(), {**had, **more})
     return replace(found, position=position, changed={**found.changed, **more})
+
+
+def _born_behind(queues: list[MessageQueue], known: SinkState, state: ArchiveState) -> list[MessageQueue]:
+    """Those of these queues that began behind what the sink was given of the log."""
+    found, _ = state.queue_table([q.topic for q in queues], np.array([q.queue_id for q in queues], np.int64))
+    later = found["lineage"] > known.lineage
+    if known.physical is not None:
+        behind = found["birth_physical"].astype(np.int64) >= known.physical
+        later |= (found["lineage"] == known.lineage) & behind
+    return [queues[at] for at in np.flatnonzero(later).tolist()]
 
 
 def reconcile(

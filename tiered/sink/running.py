@@ -297,7 +297,9 @@ class SinkRunner:
             assert position is not None
             found = reconcile(position, known, fold, cut=self._cut)
             if known is None or known.revision != stored.revision:
-                found = widened(found, fold, self.takes, from_start=stored.order.from_start)
+                # A backfill had all queues that there were when it was planned.
+                from_start = stored.order.from_start or taken is not None
+                found = widened(found, known, fold, self.takes, from_start=from_start)
         self._cut = False
         self._tell("source", found.lost, found.anew)
         if found.lost and isinstance(opened, RewindMarking):

@@ -84,6 +84,8 @@ def run(work: Work) -> None:
             "sink": stored.name, "commit": plan.commit, "parts": plan.parts, "parts_done_before": len(before),
             "messages": sum(each.messages for each in done.values()), "planned": plan.messages,
             "missing": sum(each.lost for each in done.values()),
+            "dead_letters": sum(each.dead_letters for each in done.values()),
+            "left_out": sum(each.left_out for each in done.values()),
         },
         title="given",
     )  # fmt: skip
