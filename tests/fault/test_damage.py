@@ -11,6 +11,7 @@ import random
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Some commits with inline data, some with objects, checkpoints, two epochs."""
+    """Some commits with inline data, some with objects, of these some with a dictionary, checkpoints, three epochs."""
     work = tmp_path_factory.mktemp("made")
     broker = FaultBroker.started(work / "store", 150, topics=("Orders",), queues=2)
     url = f"file://{work / 'archive'}"
@@ -67,6 +68,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     broker.write(150)
     objects = {**settings, "dispatch.inline_bytes": 0, "dispatch.object_bytes": 65_536}
     assert Daemon(work, work / "store", url, **objects).once() == 0
+    broker.options = replace(broker.options, queues=40)
+    broker.write(150)
+    small = {**objects, "dispatch.dictionary_bytes": 1024}
+    assert Daemon(work, work / "store", url, **small).once() == 0
     broker.close()
     made = Made(work / "archive", broker.oracle)
     assert compare(made.url, made.oracle).good
@@ -142,7 +147,7 @@ def test_flipped_bits_in_every_kind_of_section(made: Made, tmp_path: Path) -> No
     kinds = places(opened(archive.url))
     names = {SectionKind(n).name for item in opened(archive.url).state.objects() for n in item.sections}
     assert {f"section {name}" for name in names} <= set(kinds)
-    assert {"blocks", "object footer", "commit edits and footer"} <= set(kinds)
+    assert {"blocks", "object footer", "commit edits and footer", "section DICTIONARY"} <= set(kinds)
     missed: list[str] = []
     positions = 0
     for kind, ranges in sorted(kinds.items()):
@@ -253,7 +258,7 @@ def test_the_commands_tell_and_never_serve(made: Made, tmp_path: Path) -> None:
     assert realdaemon.tiered("read", "--archive", archive.url, *words).out == b"".join(wanted)
     fine = realdaemon.tiered("verify", "--deep", "--archive", archive.url, "--json")
     assert fine.code == 0
-    assert fine.rows()["messages"] == 300
+    assert fine.rows()["messages"] == 450
     read = opened(archive.url)
     item = next(o for o in read.state.objects() if o.path)
     key = read.objects.key_of(item)

@@ -26,6 +26,7 @@ from tiered.archive.rewrite.merge import MergeOptions
 from tiered.archive.rewrite.mergeplan import Bounds
 from tiered.archive.rewrite.writing import Layout
 from tiered.clock import ManualClock
+from tiered.codec.format.sections import SectionKind
 from tiered.errors import Refused, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
@@ -273,6 +274,24 @@ def test_what_the_broker_still_has_is_written_anew_from_its_log(made: Scene, mis
     assert [one.trouble for one in done if one.trouble] == []
     assert not before & set(needed(made)), "nothing refers to them any more"
     mending.check_whole()
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_damaged_dictionary_is_mended_from_a_copy_or_the_log(tmp_path: Path, copied: bool) -> None:
+    with scene(tmp_path, dictionary_bytes=1024) as made:
+        for number in range(300):
+            made.broker.send("Quiet", number % 150, b'{"order":%d,"state":"created"}' % (number * 7919))
+        made.daemon.settle(SETTLED_SECONDS)
+        mending = Mending(made)
+        damaged = [item for item in made.state.objects() if SectionKind.DICTIONARY in item.sections]
+        assert damaged
+        for item in damaged:
+            position, length, _ = item.sections[SectionKind.DICTIONARY]
+            flip(made.provider, item.path, position + length // 2)
+        done = mending.all(mending.task(copied=copied, local=not copied))
+        assert [one.trouble for one in done if one.trouble] == []
+        assert not {item.path for item in damaged} & set(needed(made))
+        mending.check_whole()
 
 
 @pytest.mark.parametrize("made", ["level 1"], indirect=True)

@@ -13,10 +13,12 @@ import pytest
 from tests.kit.aged import Stage, age, saved
 from tests.kit.archiveedits import Edits
 from tests.kit.fetchscene import scene
+from tests.kit.merging import merge_all
 from tests.kit.sealing import after_midnight, seal_all
 from tests.kit.sparkaged import CHOICES, STAGES, SYSTEM, aged_archives, aged_rows
 from tests.kit.sparkedits import World, places, read
 from tests.kit.sparkscene import by_place, scan
+from tiered.codec.format.sections import SectionKind
 from tiered.model import MessageQueue
 from tiered_spark import plan_keys
 from tiered_spark import snapshot as snapshot_module
@@ -48,6 +50,26 @@ def test_every_row_and_column(archives: dict[Stage, str], stage: Stage, small: s
     options = {**SYSTEM, **({"partitionBytes": small} if small else {})}
     rows = by_place(scan({"archive": archives[stage], **options}))
     assert rows == aged_rows(archives, stage, **SYSTEM)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_blocks_that_need_a_dictionary(tmp_path: Path, merged: bool) -> None:
+    """Many quiet queues, archived with dictionaries and without: the same rows."""
+    found = []
+    for size in (0, 1024):
+        own = tmp_path / str(size)
+        with scene(own, dictionary_bytes=size) as made:
+            for number in range(300):
+                made.broker.send("Quiet", number % 150, b'{"order":%d,"state":"created"}' % (number * 7919))
+            made.daemon.settle(2.0)
+            if merged:
+                merge_all(made.daemon, dictionary_bytes=size)
+            kept = [o for o in made.state.objects() if o.references and SectionKind.DICTIONARY in o.sections]
+            assert bool(kept) is bool(size)
+            archive = saved(made, own / "archive")
+        found.append(by_place(scan({"archive": archive})))
+        assert len(found[-1]) == 300
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("stage", AGED)
