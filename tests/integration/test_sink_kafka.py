@@ -286,6 +286,44 @@ def test_topics_that_take_less_or_are_missing_stop_the_sink(kafka: KafkaBroker, 
         KafkaKind().check(order_of(kafka, place, create_topics="false", topic=f"{place.name}.none"))
 
 
+@pytest.mark.parametrize("mode", ["transactional", "idempotent"])
+def test_a_record_that_fails_between_those_whose_offsets_are_asked_for_is_no_success(
+    kafka: KafkaBroker, place: SinkPlace, mode: str
+) -> None:
+    """Each a batch of its own, and the one in the middle too large for the topic by now: nothing else tells of it."""
+    topic, queue = f"{place.name}.T", MessageQueue("T", 0)
+    sink = open_sink(kafka, place, mode=mode, timeout_ms="5000")
+    sink.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+    sink.flush(behind({queue: 1}))
+    kafka.configure(topic, max_message_bytes="700000")
+    sizes = (600_000, 600_000, 900_000, 600_000, 600_000)
+    with pytest.raises(Invalid, match=r"larger than the Kafka topic takes"):
+        sink.write(batch_of([message_of("T", 0, 1 + at, b"x" * size) for at, size in enumerate(sizes)])[0])
+        sink.flush(behind({queue: 6}))
+    sink.close()
+    if mode == "transactional":
+        assert [read.value for read in committed(kafka.address, topic)] == [b"x"]
+
+
+def test_the_client_commits_no_transaction_of_which_a_record_failed_unheard(
+    kafka: KafkaBroker, place: SinkPlace
+) -> None:
+    """What the sink relies on where it asks nothing of a record."""
+    kafka.create(place.name, 2, max_message_bytes="5000")
+    producer = Producer({"bootstrap.servers": kafka.address, "transactional.id": place.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    heard: list[object] = []
+    producer.produce(place.name, b"small", partition=0, on_delivery=lambda error, _: heard.append(error))
+    producer.produce(place.name, bytes(50_000), partition=1)
+    assert producer.flush(30) == 0
+    assert heard == [None]
+    with pytest.raises(KafkaException, match="MSG_SIZE_TOO_LARGE"):
+        producer.commit_transaction(30)
+    producer.abort_transaction(30)
+    assert committed(kafka.address, place.name) == []
+
+
 def test_a_topic_that_was_made_anew_is_noticed(kafka: KafkaBroker, place: SinkPlace) -> None:
     queue, topic = MessageQueue("T", 0), f"{place.name}.T"
     sink = open_sink(kafka, place)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.kit import cache
 from tests.kit.ports import free_block
@@ -101,6 +101,17 @@ class KafkaBroker:
         named = {name.replace("_", "."): value for name, value in config.items()}
         admin = self.admin()
         admin.create_topics([NewTopic(topic, partitions, 1, config=named)])[topic].result(30)
+
+    def configure(self, topic: str, **config: str) -> None:
+        """Other configuration of a topic that is there; ``_`` stands for ``.`` in names."""
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        told = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        admin = self.admin()
+        for done in admin.incremental_alter_configs([told]).values():
+            done.result(30)
 
     def delete(self, topic: str) -> None:
         """No topic."""

@@ -101,6 +101,12 @@ MUTANTS = (
         f"{_UNIT}::test_a_failure_of_a_record_that_is_not_asked_for_is_told_with_its_cause",
     ),
     Mutant(
+        "tiered/sink/kafka/client.py",
+        "        return cause if cause.txn_requires_abort() else None\n",
+        "        return None\n",
+        f"{_REAL}::test_a_record_that_fails_between_those_whose_offsets_are_asked_for_is_no_success",
+    ),
+    Mutant(
         "tiered/sink/kafka/placing.py",
         "one_by_one & ~beside",
         "one_by_one",

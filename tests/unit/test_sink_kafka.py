@@ -244,6 +244,7 @@ def given_in_parts(
         asked = reports.asked([(route.topic, route.partition) for route in routes], number)
         for wanted, (route, _, offset) in zip(asked.tolist(), part, strict=True):
             report = reports.of(routes[route].topic, routes[route].partition) if wanted else reports.rest
+            assert report is not None
             report(None, Reported(offset))  # type: ignore[arg-type]
         reports.give(number, queue_offset, asked)
         asked_for.append(int(asked.sum()))
@@ -326,6 +327,7 @@ def test_runs_of_few_reports_never_say_what_is_not_so(data: st.DataObject) -> No
 def test_a_failure_of_a_record_that_is_not_asked_for_is_told_with_its_cause() -> None:
     reports = Reports()
     failed = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+    assert reports.rest is not None
     reports.rest(None, Reported(0))  # type: ignore[arg-type]
     assert reports.failure is None
     reports.rest(failed, Reported(0))  # type: ignore[arg-type]

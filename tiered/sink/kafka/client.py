@@ -35,6 +35,8 @@ _WRONG = (
     "UNSUPPORTED_FOR_MESSAGE_FORMAT", "INVALID_REQUIRED_ACKS",
 )  # fmt: skip
 _RECORD = ("INVALID_TIMESTAMP", "INVALID_RECORD")
+IN_VAIN = ("_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT")
+"""What the client says of records that it did not send, whatever the reason."""
 TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE")
 
 
@@ -122,6 +124,17 @@ def asking(heard: Heard, what: str, **fields: Any) -> Iterator[None]:
         yield
     except library.KafkaException as error:
         raise heard.error(what, error.args[0], **fields) from None
+
+
+def transaction_error(producer: Any) -> KafkaError | None:
+    """Why the open transaction can only be undone, if so: what Kafka said of the record that failed first, where others only
+    were waited for in vain."""
+    try:
+        producer.begin_transaction()  # never well inside one: it says why
+    except kafka_library().KafkaException as error:
+        cause: KafkaError = error.args[0]
+        return cause if cause.txn_requires_abort() else None
+    return None
 
 
 def made(

@@ -1,10 +1,10 @@
 """What Kafka reports of records: offsets of some of them, in the order in which they were given; made into runs by arrays.
 
 Of a part's records of a queue the first and the last are asked for, and of the others only failures: a call for each record
-would cost more than to make it. Where two that are asked for lie as far apart as there were records between them, all of these
-lie there one by one: none failed, they stay in order (the producer is idempotent), and nothing else has room. Else somebody
-else's records are among them. The run is a wide one then, exact at both ends, and from then on each record of that partition is
-asked for.
+would cost more than to make it. In a transaction not even these, for the client commits none of which a record failed. Where
+two that are asked for lie as far apart as there were records between them, all of these lie there one by one: none failed, they
+stay in order (the producer is idempotent), and nothing else has room. Else somebody else's records are among them. The run is a
+wide one then, exact at both ends, and from then on each record of that partition is asked for.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ class Reports:
     """What was given since the last flush and where it lies. Of a partition reports come in the order of its records: the
     producer is idempotent. One thread: the client calls when it is polled."""
 
-    def __init__(self, *, refuse_recreated: bool = True, sparse: bool = True) -> None:
-        """``sparse``: whether not each record need be asked for."""
+    def __init__(
+        self, *, refuse_recreated: bool = True, sparse: bool = True, committed: bool = False
+    ) -> None:
+        """``sparse``: whether not each record need be asked for; ``committed``: whether what is ``placed`` counts only once its
+        transaction is committed."""
         self._refuse = refuse_recreated
         self._sparse = sparse
         self._offsets: dict[Place, list[int]] = {}
@@ -44,9 +47,9 @@ class Reports:
         self._mixed: set[Place] = set()
         """Partitions that somebody else writes to as well."""
         self._outcomes: dict[KafkaError | None, Message] = {}
-        self.rest: Report = self._outcomes.setdefault
-        """The function that the client is to call for records whose offset is not asked for. It keeps the first record of each
-        outcome, without a step of Python."""
+        self.rest: Report | None = None if committed else self._outcomes.setdefault
+        """The function that the client is to call for records whose offset is not asked for: it keeps the first record of each
+        outcome, without a step of Python. ``None``: none need be called."""
 
     def of(self, topic: str, partition: int) -> Report:
         """The function that the client is to call for records of a partition whose offset is asked for."""

@@ -16,7 +16,7 @@ from tiered.clock import Clock
 from tiered.errors import Fenced, TieredError, Unavailable
 from tiered.model import MessageQueue
 from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, SinkBatch, SinkPosition, Unmapped
-from tiered.sink.kafka.client import GONE, Heard, asking, kafka_library, made
+from tiered.sink.kafka.client import GONE, IN_VAIN, Heard, asking, kafka_library, made, transaction_error
 from tiered.sink.kafka.hanging import check_not_committed, end_hanging, hanging
 from tiered.sink.kafka.keeping import Keeping, KeptReports, position_topic, transactional_id
 from tiered.sink.kafka.markers import marker_of
@@ -56,7 +56,11 @@ class KafkaSink:
         self._place = place
         self._clock = clock
         self._heard = Heard(settings.secrets)
-        self._reports = Reports(refuse_recreated=settings.refuse_recreated, sparse=settings.headers)
+        self._reports = Reports(
+            refuse_recreated=settings.refuse_recreated,
+            sparse=settings.headers,
+            committed=settings.transactional,
+        )
         self._topics = KafkaTopics(settings, clock)
         self._topics.reachable()
         self._keeping = Keeping(settings, place, self._topics, clock)
@@ -369,4 +373,9 @@ class KafkaSink:
     def _failure(self, error: Any, topic: str) -> TieredError:
         if topic == self._keeping.topic and error.name() in GONE:
             return position_deleted(topic)
+        cause = (
+            transaction_error(self._producer) if self._in_transaction and error.name() in IN_VAIN else None
+        )
+        if cause is not None:
+            return self._heard.error("records were given", cause)
         return self._heard.error("a record was given", error, topic=topic)
