@@ -153,6 +153,37 @@ def test_a_queue_goes_on_in_the_partition_that_the_sink_gave_it(kafka: KafkaBrok
     assert_exact(kafka, made)
 
 
+def test_without_transactions_a_part_is_given_again_and_the_map_tells_of_the_last_time(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    name = f"back-{next(_numbers)}"
+    options = {"brokers": kafka.address, "topic": name, "partitions": "2", "mode": "idempotent"}
+    made = Backfilled(tmp_path, SinkOrder(name, "kafka", options))
+    made.put(60)
+    made.ask()
+    plan = made.plan()
+    with pytest.raises(Unavailable):
+        made.give(plan, 0, fail_after=4)
+    before = {queue: len(rows) for queue, rows in lies(kafka, made).items()}
+    [(again, times)] = before.items()
+    assert times > 0
+    for number in range(plan.parts):
+        made.give(plan, number)
+    made.put(6)
+    assert made.finish() is SinkPhase.LIVE
+    made.scene.commit()
+    found, maps = lies(kafka, made), made.maps()
+    for queue, rows in found.items():
+        wanted = list(range(made.scene.next[queue]))
+        first = times if queue == again else 0
+        assert [offset for offset, _ in rows] == wanted[:first] + wanted
+        for offset, read in rows[first:]:
+            place = maps[queue].locate(offset)
+            assert place is not None
+            assert place.low <= read.offset <= place.high
+    made.scene.runner.close()
+
+
 def widen(kafka: KafkaBroker, topic: str, partitions: int) -> None:
     admin = kafka.admin()
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
