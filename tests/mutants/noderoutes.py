@@ -68,9 +68,27 @@ MUTANTS = (
     ),
     Mutant(
         _SENT,
-        "        self._peers.tell(LOST, (sent.host, sent.node), seconds)\n",
+        "        self._peers.tell(LOST, (host, sent.node), seconds)\n",
         "",
         f"{_DIRECTING}::test_workers_tell_each_other_whom_they_lost",
+    ),
+    Mutant(
+        _SENT,
+        "        host = sent.host if seen else EVERYBODY",
+        "        host = sent.host",
+        f"{_DIRECTING}::test_who_asks_for_routes_by_another_address_is_told_with_everybody",
+    ),
+    Mutant(
+        "tiered/gateway/answers/hearing.py",
+        "                self._sent.hear(key[0], key[1], value)\n",
+        "                pass\n",
+        f"{_DIRECTING}::test_workers_tell_each_other_whom_they_lost",
+    ),
+    Mutant(
+        "tiered/gateway/answers/hearing.py",
+        "                self._sent.hear_routed(key[0])\n",
+        "                pass\n",
+        f"{_DIRECTING}::test_workers_tell_each_other_who_asks_for_routes_now_and_then",
     ),
     Mutant(
         _SENT,

@@ -23,7 +23,7 @@ from tiered.codec.remoting.nodebeat import DRAINING, JOINING, LAST_WIRE, NodeBea
 from tiered.daemon.routing import open_broker
 from tiered.errors import Invalid, Unavailable
 from tiered.gateway.knowledge.openbroker import OpenBroker, why_closed
-from tiered.gateway.knowledge.peers import ALONE, LOST
+from tiered.gateway.knowledge.peers import ALONE, LOST, ROUTED
 from tiered.gateway.ports import HOLD, ConnectionInfo
 from tiered.gateway.pull.directing import MOST_NAMED, NODES, broker_id
 from tiered.gateway.pull.sent import LOST_SECONDS, MAX_SENT, RESTS, START_SECONDS, UNNAMED, SentConsumers
@@ -243,6 +243,7 @@ def test_groups_of_one_process_are_told_apart(sending: Sending) -> None:
 def test_a_node_that_a_machine_cannot_reach_is_not_named_to_it(
     sending: Sending, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert sending.named() == set(ADDRESSES)
     node = IDS[sending.suggested(pull(offset=0))]
     with caplog.at_level(logging.WARNING, "tiered.gateway"):
         for _ in range(int(LOST_SECONDS)):
@@ -316,15 +317,51 @@ READER = ("G", MessageQueue("T", 0))
 
 def test_workers_tell_each_other_whom_they_lost() -> None:
     clock, told = ManualClock(), Told()
-    here, there = (SentConsumers(clock, Metrics(), peers, 1.0) for peers in (told, ALONE))
-    here.send(connection(1), READER, "n:1", 5)
+    here = SentConsumers(clock, Metrics(), told, 1.0)
+    there = Sending(clock=clock)
+    here.hear_routed("10.0.0.9")
+    here.send(connection(1), READER, ADDRESSES[0], 5)
     clock.advance(1.0 + LOST_SECONDS)
     here.look()
-    assert told.notes == [(LOST, ("10.0.0.9", "n:1"), UNNAMED[0])]
-    assert there.may_name("10.0.0.9", "n:1")
-    there.hear("10.0.0.9", "n:1", UNNAMED[0])
-    assert not there.may_name("10.0.0.9", "n:1")
-    assert there.may_name("10.0.0.9", "n:2")
+    assert told.notes == [(LOST, ("10.0.0.9", ADDRESSES[0]), UNNAMED[0])]
+    there.nodes(*ADDRESSES)
+    assert there.named() == set(ADDRESSES)
+    there.desk.answers.hear(*told.notes[0])
+    assert there.named() == set(ADDRESSES[1:])
+    assert there.named("10.0.0.8:1") == set(ADDRESSES)
+    there.desk.close()
+
+
+def test_who_asks_for_routes_by_another_address_is_told_with_everybody() -> None:
+    """As behind a translator of addresses that stands before the name-server front alone."""
+    clock, told = ManualClock(), Told()
+    sent = SentConsumers(clock, Metrics(), told, 1.0)
+    sent.routed("192.168.0.1")
+    sent.send(connection(1), READER, "n:1", 5)
+    clock.advance(1.0 + LOST_SECONDS)
+    sent.look()
+    assert not sent.may_name("192.168.0.1", "n:1")
+    assert sent.may_name("192.168.0.1", "n:2")
+    assert sent.unnamed() == ["n:1 to *"]
+    sent.came(connection(1), READER, 99)
+    assert sent.may_name("192.168.0.1", "n:1"), "it was only slow"
+
+
+def test_workers_tell_each_other_who_asks_for_routes_now_and_then() -> None:
+    clock, told = ManualClock(), Told()
+    here = SentConsumers(clock, Metrics(), told, 1.0)
+    for _ in range(60):
+        here.routed("10.0.0.9")
+        clock.advance(1.0)
+    assert [note[:2] for note in told.notes] == [(ROUTED, ("10.0.0.9",))] * 2
+    there = Sending(clock=clock)
+    there.desk.answers.hear(*told.notes[0])
+    sent = there.directing.sent
+    sent.send(connection(1), READER, "n:1", 5)
+    clock.advance(1.0 + LOST_SECONDS)
+    sent.look()
+    assert sent.unnamed() == ["n:1 to 10.0.0.9"]
+    there.desk.close()
 
 
 def test_a_node_that_stays_out_of_reach_is_named_ever_more_seldom() -> None:
@@ -332,6 +369,7 @@ def test_a_node_that_stays_out_of_reach_is_named_ever_more_seldom() -> None:
     sent = SentConsumers(clock, Metrics(), ALONE, 1.0)
     pauses = []
     for number in range(12):
+        sent.hear_routed("10.0.0.9")
         sent.send(connection(number), READER, "n:1", 5)
         clock.advance(1.0 + LOST_SECONDS)
         sent.look()

@@ -52,3 +52,5 @@ class Hearing:
                 self._pop.told(key[0], key[1], key[2], value)
             case peers.LOST:
                 self._sent.hear(key[0], key[1], value)
+            case peers.ROUTED:
+                self._sent.hear_routed(key[0])

@@ -15,7 +15,8 @@ Note = tuple[str, tuple[str | int, ...], Any]
 """Kind, key, and a value of JSON's types; ``None``: what was told under the key is over."""
 
 RESET, STOOD, TOLD = "reset", "stood", "told"
-GROUP, MINIMUM, GRANT, POP, LOST = "group", "minimum", "grant", "pop", "lost"
+GROUP, MINIMUM, GRANT, POP = "group", "minimum", "grant", "pop"
+LOST, ROUTED = "lost", "routed"
 
 
 class Peers(Protocol):

@@ -72,6 +72,7 @@ class Directing:
         if not self._on or self.problem() is not None:
             return {}
         host = host_of(client)
+        self.sent.routed(host)
         named = self._named().items()
         return {number: address for number, address in named if self.sent.may_name(host, address)}
 

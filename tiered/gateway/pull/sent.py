@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from tiered.clock import Clock
-from tiered.gateway.knowledge.peers import LOST, Peers
+from tiered.gateway.knowledge.peers import LOST, ROUTED, Peers
 from tiered.gateway.ports import ConnectionInfo
 from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
@@ -43,10 +43,18 @@ reach it, loses it with its next look at the routes."""
 RESTS = (1.0, 60.0)
 """How long a consumer that came back with nothing is not sent again, in seconds: at first, and at most."""
 
+EVERYBODY = "*"
+"""As the machine that is not told."""
+
 UNNAMED = (300.0, 86_400.0)
 """How long a node is not named to a machine whose consumers it lost, in seconds: at first, and at most."""
 
 MAX_UNNAMED = 4096
+
+ROUTED_SECONDS = 90.0
+"""A machine that did not ask for routes for so long, by this address, is not reached by what routes say to it."""
+
+MAX_HOSTS = 65_536
 
 
 @dataclass(slots=True)
@@ -77,6 +85,7 @@ class SentConsumers:
         self._sent: dict[int, dict[Reader, _Sent]] = {}
         self._many = 0
         self._lost: LRUCache[tuple[str, str], tuple[float, float]] = LRUCache(MAX_UNNAMED)
+        self._routed: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         self._counts: Counter[str] = Counter()
         self._look_at = 0.0
         self._quiet_until = 0.0
@@ -113,6 +122,7 @@ class SentConsumers:
         self._counts[sent.node] -= sent.counted
         if offset != sent.offset:
             self._lost.pop((sent.host, sent.node), None)  # it can be reached from there
+            self._lost.pop((EVERYBODY, sent.node), None)
             self._many -= 1
             del mine[reader]
             return
@@ -156,9 +166,20 @@ class SentConsumers:
             return
         self._lost[host, node] = (self._clock.monotonic() + seconds, seconds)
 
+    def routed(self, host: str) -> None:
+        """A client of ``host`` asks for a route."""
+        now = self._clock.monotonic()
+        if now - self._routed.get(host, -ROUTED_SECONDS) >= ROUTED_SECONDS / 3:
+            self._routed[host] = now
+            self._peers.tell(ROUTED, (host,), True)
+
+    def hear_routed(self, host: str) -> None:
+        """One did at another worker."""
+        self._routed[host] = self._clock.monotonic()
+
     def may_name(self, host: str, node: str) -> bool:
         """Whether clients of ``host`` are told of the node at all."""
-        until, _ = self._lost.get((host, node), (0.0, 0.0))
+        until, _ = max(self._lost.get((one, node), (0.0, 0.0)) for one in (host, EVERYBODY))
         return max(until, self._quiet_until) <= self._clock.monotonic()
 
     def quiet(self) -> float:
@@ -175,18 +196,27 @@ class SentConsumers:
 
     def _lose(self, sent: _Sent, now: float) -> None:
         self._metrics.gateway_directed.labels("lost").inc()
-        until, before = self._lost.get((sent.host, sent.node), (0.0, 0.0))
+        # Who asks for routes by another address can only be told with everybody.
+        seen = now - self._routed.get(sent.host, -ROUTED_SECONDS) < ROUTED_SECONDS
+        host = sent.host if seen else EVERYBODY
+        until, before = self._lost.get((host, sent.node), (0.0, 0.0))
         if until > now:
             return
         seconds = min(2 * before, UNNAMED[1]) if before else UNNAMED[0]
-        self._lost[sent.host, sent.node] = (now + seconds, seconds)
-        self._peers.tell(LOST, (sent.host, sent.node), seconds)
+        self._lost[host, sent.node] = (now + seconds, seconds)
+        self._peers.tell(LOST, (host, sent.node), seconds)
         unsaid = self._sparse.due("lost", now)
         if unsaid is not None:
             log.warning(
                 "a consumer was sent to a read node and is not heard of: it takes in slowly, or cannot reach the node;"
-                " its machine is not told of the node for a while",
-                extra={"client": sent.host, "node": sent.node, "seconds": seconds, "unsaid": unsaid},
+                " routes do not name the node for a while",
+                extra={
+                    "client": sent.host,
+                    "to": host,
+                    "node": sent.node,
+                    "seconds": seconds,
+                    "unsaid": unsaid,
+                },
             )
 
 
