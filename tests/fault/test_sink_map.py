@@ -97,3 +97,37 @@ def test_killed_and_started_again(tmp_path: Path, kafka: KafkaBroker, point: Sin
             places += place == MapPlace(read.offset, read.offset)
     assert places > 100, "the newest are exact"
     broker.close()
+
+
+def test_an_idempotent_sink_notices_a_topic_that_was_made_anew_while_it_was_away(
+    tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    """Kafka keeps no position of it: what its topics were the archive's map says."""
+    broker = FaultBroker.started(tmp_path / "store", 60, topics=("Orders",), queues=2)
+    url = f"file://{tmp_path / 'archive'}"
+    daemon = Daemon(tmp_path, broker.options.store_dir, url, **SETTINGS)
+    assert daemon.once() == 0
+    done = tiered(
+        "sink", "add", "copy", "--kind", "kafka", "--archive", url, "--option", f"brokers={kafka.address}", "--option",
+        "topic=away.{topic}", "--option", "mode=idempotent", "--option", "partitions=2", "--option", "replication=1",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+
+    def sink() -> dict[str, object]:
+        said = daemon.status().get("sinks", {}).get("sinks", [])
+        return said[0] if said else {}
+
+    end = broker.physical_offset
+    with daemon.running():
+        daemon.wait_until(lambda: (sink().get("position"), sink().get("phase")) == (end, "live"), "live")
+        daemon.wait_until(lambda: sum(reached(url).values()) == 60, "the archive has all places")
+        assert daemon.stop() == 0, daemon.output()
+    kafka.delete("away.Orders")
+    kafka.create("away.Orders", 2)
+    with daemon.running():
+        daemon.wait_until(lambda: sink().get("phase") in ("stopped", "live"), "it is opened, or told")
+        assert sink()["phase"] == "stopped"
+        assert "is another one now" in str(sink()["why"])
+        assert daemon.stop() == 0, daemon.output()
+    assert committed(kafka.address, "away.Orders") == []
+    broker.close()

@@ -196,4 +196,16 @@ MUTANTS = (
         "told",
         f"{_BACKFILL}::test_a_process_that_ends_between_kafka_and_the_archive",
     ),
+    Mutant(
+        "tiered/sink/kafka/sink.py",
+        "check_given(place.targets(), self._topics)",
+        "pass",
+        "tests/fault/test_sink_map.py -k idempotent",
+    ),
+    Mutant(
+        "tiered/daemon/sinks.py",
+        "targets=lambda: sink_targets(self._parts.log.frozen().view, stored.sink_id),",
+        "targets=dict,",
+        "tests/fault/test_sink_map.py -k idempotent",
+    ),
 )

@@ -33,6 +33,15 @@ def sink_maps(view: MetadataView, sink_id: bytes) -> Iterator[tuple[MessageQueue
         yield queue_of(key[len(head) :]), unpack_map(value)
 
 
+def sink_targets(view: MetadataView, sink_id: bytes) -> dict[str, frozenset[str]]:
+    """Which topics of the destination the maps of a sink name, each with its ids there; none of what has no id."""
+    found: dict[str, set[str]] = {}
+    for _, told in sink_maps(view, sink_id):
+        if told.target and told.target_id:
+            found.setdefault(told.target, set()).add(told.target_id)
+    return {target: frozenset(ids) for target, ids in found.items()}
+
+
 def sink_maps_of(view: PointLookups, sink_id: bytes, queues: Sequence[bytes]) -> list[OffsetMap | None]:
     """The same of queues by their keys."""
     found = view.get_many([SINK_MAP + sink_id + queue for queue in queues])

@@ -34,7 +34,7 @@ from tiered.sink.kafka.reports import Report, Reports
 from tiered.sink.kafka.rereading import RecordReader, SoughtPlaces, placed_again
 from tiered.sink.kafka.routes import QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
-from tiered.sink.kafka.topics import KafkaTopics, check_same
+from tiered.sink.kafka.topics import KafkaTopics, check_given, check_same
 from tiered.sink.kafka.values import looked_at, too_large, values_of
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.messages import SinkMessages, messages_of
@@ -82,6 +82,8 @@ class KafkaSink:
                     self._producer.init_transactions(settings.seconds)
                     kept = self._kept(place)
                     self._own()
+            elif settings.refuse_recreated and not place.anew:
+                check_given(place.targets(), self._topics)
             self._routes = QueueRoutes(settings, place, self._topics, kept.partitions, kept.topics)
             if settings.dead_letter_topic:
                 self._routes.topic(settings.dead_letter_topic)
