@@ -165,9 +165,15 @@ class SinkScene:
         )
         policy = TopicPolicy(cluster="DefaultCluster", broker="broker-a")
         source = writer_source(
-            self.daemon.log, self.daemon.objects, tail, policy, batch_bytes=64 * 1024, ahead=self.ahead
+            self.daemon.log,
+            self.daemon.objects,
+            tail,
+            policy,
+            batch_bytes=64 * 1024,
+            ahead=self.ahead,
+            runs_ahead=3,
         )
-        pace = SinkPace(self.flush_bytes, 1.0, 0.1, 5.0)
+        pace = SinkPace(self.flush_bytes, 1.0, 1.0, 0.1, 5.0)
         self.runner = SinkRunner(
             self.stored,
             lambda stored, anew: self.there.open(stored, anew),  # what stands there then
@@ -240,7 +246,7 @@ class KindScene(SinkScene):
         super().__init__(directory)
         self.stored = StoredSink(b"\7" * 16, order)
         self.runner.change(self.stored)
-        self.runner._pace = SinkPace(1 << 20, 1.0, 0.1, 5.0)  # one flush: one file
+        self.runner._pace = SinkPace(1 << 20, 1.0, 1.0, 0.1, 5.0)  # one flush: one file
         self.there.open = self._open  # type: ignore[method-assign]
 
     def _open(self, stored: StoredSink, anew: bool) -> Sink:

@@ -181,11 +181,14 @@ class SinkServices:
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
         feeds = writer_source(
             self._parts.log, self._parts.objects, tail, policy,
-            batch_bytes=pace.batch_bytes, ahead=pace.ahead_of_archive,
+            batch_bytes=pace.batch_bytes, ahead=pace.ahead_of_archive, runs_ahead=pace.backfill_ahead,
         )  # fmt: skip
         runner = SinkRunner(
             stored, self._open_sink, feeds, self._ledger, self._clock,
-            SinkPace(pace.flush_bytes, pace.flush_ms / 1000, pace.poll_ms / 1000, pace.commit_ms / 1000),
+            SinkPace(
+                pace.flush_bytes, pace.flush_ms / 1000, pace.backfill_flush_ms / 1000, pace.poll_ms / 1000,
+                pace.commit_ms / 1000,
+            ),
             backfills=BackfillBook(self._parts.provider, self._parts.log.reader.keys, self._archive_id),
         )  # fmt: skip
         service = Service(

@@ -10,12 +10,12 @@ import numpy as np
 from tiered.archive.read.flatfile import FlatMessageFile, Stretch
 from tiered.archive.read.view import View
 from tiered.archive.state.listing import list_queues
-from tiered.archive.state.values import QueueState
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import verify_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.errors import Corrupt, NotFound
 from tiered.feed.base import FeedBatch, FeedPosition, Follow
+from tiered.feed.runsahead import QueueToRead, in_turn
 from tiered.model import MessageQueue, PhysicalOffset
 
 
@@ -31,7 +31,8 @@ class ArchivedFeed:
     """Messages of all queues of topics that begin with ``prefix``, and of these that are ``wanted``, from where their follower
     is up to the head of the archive.
 
-    ``following`` tells how far it is; asked once, when a queue is begun.
+    ``following`` tells how far it is; asked once, when a queue is begun, or some runs before: so many of them as ``ahead`` says
+    are read before they are wanted (``runsahead``).
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class ArchivedFeed:
         prefix: str,
         following: Callable[[MessageQueue], Follow],
         wanted: Callable[[str], bool] = lambda topic: True,
+        ahead: int = 1,
     ) -> None:
         self._archive = archive
         self._prefix = prefix
         self._following = following
         self._wanted = wanted
+        self._ahead = ahead
         self._looked = False
 
     def reaches(self) -> PhysicalOffset:
@@ -55,9 +58,19 @@ class ArchivedFeed:
     def through(self) -> Iterator[FeedBatch]:
         """Everything up to the head as it was looked at last; the last batch has the position behind it."""
         view = self._look()
-        for listed in list_queues(view.state.view, prefix=self._prefix):
-            if listed.queue.generation is not None and self._wanted(listed.queue.queue.topic):
-                yield from self._queue(view, listed.queue)
+        expected: int | None = None
+        for (queue, run), stretches in in_turn(self._queues(view), self._ahead):
+            if expected is None:
+                anew, expected = queue.file.queue if queue.anew else None, queue.first
+            for stretch in stretches:
+                offset = int(stretch.queue_offsets[0])
+                lost = None if offset <= expected else _lost(expected, offset)
+                yield FeedBatch(stretch_messages(stretch), FeedPosition(), anew, lost)
+                anew, expected = None, int(stretch.next_offset)
+            if run is None:
+                if expected < queue.file.max_offset:
+                    yield FeedBatch(NOTHING, FeedPosition(), anew, _lost(expected, queue.file.max_offset))
+                expected = None
         progress = view.progress()
         reached = PhysicalOffset(0 if progress is None else progress.physical_offset)
         yield FeedBatch(NOTHING, FeedPosition(reached, None))
@@ -74,20 +87,12 @@ class ArchivedFeed:
         self._looked = True
         return view
 
-    def _queue(self, view: View, state: QueueState) -> Iterator[FeedBatch]:
-        queue = state.queue
-        file = FlatMessageFile(view.state, view.objects, queue)
-        follow = self._following(queue)
-        anew = queue if self._began_anew(file, follow) else None
-        first = 0 if anew is not None else follow.next
-        expected = first
-        for stretch in file.read(max(first, file.min_offset)):
-            offset = int(stretch.queue_offsets[0])
-            lost = None if offset <= expected else _lost(expected, offset)
-            yield FeedBatch(stretch_messages(stretch), FeedPosition(), anew, lost)
-            anew, expected = None, int(stretch.next_offset)
-        if expected < file.max_offset:
-            yield FeedBatch(NOTHING, FeedPosition(), anew, _lost(expected, file.max_offset))
+    def _queues(self, view: View) -> Iterator[QueueToRead]:
+        for listed in list_queues(view.state.view, prefix=self._prefix):
+            if listed.queue.generation is not None and self._wanted(listed.queue.queue.topic):
+                file = FlatMessageFile(view.state, view.objects, listed.queue.queue)
+                follow = self._following(listed.queue.queue)
+                yield QueueToRead(file, follow, self._began_anew(file, follow))
 
     def _began_anew(self, file: FlatMessageFile, follow: Follow) -> bool:
         """Whether the archive's queue is another than the one that was followed: its topic was deleted and made again."""

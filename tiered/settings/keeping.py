@@ -291,6 +291,20 @@ class Sinks(SettingsSection):
         1,
         3_600_000,
     )
+    backfill_flush_ms: int = ms(
+        2_000,
+        "flush_ms of a sink while it is given the archive, where short runs would else be a flush each; less than a Kafka"
+        " sink's transaction_timeout_ms",
+        1,
+        3_600_000,
+    )
+    backfill_ahead: int = option(
+        8,
+        "short runs of the archive that are read at once, before they are wanted, for each sink that is given the archive: 1"
+        " reads one after another",
+        low=1,
+        high=64,
+    )
     batch_bytes: int = size(1 * MIB, "read from the log at a time, for each sink", 64 * 1024, 256 * MIB)
     poll_ms: int = ms(100, "pause of a sink where nothing is new", 1, 60_000)
     commit_ms: int = ms(

@@ -34,4 +34,5 @@ class OpenedSink:
         if self.since is None:
             moved = bool(self.chooser.changed) or self.log != self.flushed_log
             return moved and now - self.flushed_at >= pace.idle_seconds
-        return self.pending_bytes >= pace.flush_bytes or now - self.since >= pace.flush_seconds
+        most = max(pace.flush_seconds, pace.backfill_seconds) if self.backfills else pace.flush_seconds
+        return self.pending_bytes >= pace.flush_bytes or now - self.since >= most

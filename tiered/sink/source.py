@@ -13,12 +13,14 @@ from tiered.sink.choosing import Chooser
 
 @dataclass(frozen=True, slots=True)
 class SinkPace:
-    """A flush when ``flush_bytes`` of messages are written, or when the oldest of them is ``flush_seconds`` old.
+    """A flush when ``flush_bytes`` of messages are written, or when the oldest of them is ``flush_seconds`` old, and
+    ``backfill_seconds`` while the archive is read: nobody waits for these.
     ``poll_seconds``: pause where nothing is new. ``idle_seconds``: how often a position that moved without messages is
     flushed."""
 
     flush_bytes: int
     flush_seconds: float
+    backfill_seconds: float
     poll_seconds: float
     idle_seconds: float
 

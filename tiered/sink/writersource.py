@@ -47,8 +47,10 @@ def writer_source(
     *,
     batch_bytes: int,
     ahead: bool,
+    runs_ahead: int = 1,
 ) -> SinkSource:
-    """Of a sink that has ``tail`` for itself. ``ahead``: what the broker confirmed, archived or not."""
+    """Of a sink that has ``tail`` for itself. ``ahead``: what the broker confirmed, archived or not. ``runs_ahead``: short runs
+    of the archive that are read at once."""
 
     def proven() -> int:
         head = log.proven().head()
@@ -57,7 +59,9 @@ def writer_source(
 
     def feed(position: FeedPosition, chooser: Chooser) -> MessageFeed:
         live = LiveFeed(tail if ahead else ProvenLog(tail, proven), chooser.wanted, batch_bytes)
-        archived = ArchivedFeed(WriterArchive(log, objects), "", chooser.following, chooser.wanted)
+        archived = ArchivedFeed(
+            WriterArchive(log, objects), "", chooser.following, chooser.wanted, runs_ahead
+        )
         return JoinedFeed(live, archived, position)
 
     def system(topic: str) -> bool:

@@ -291,6 +291,17 @@ class FlatMessageFile:
                     if left == 0:
                         return
 
+    def runs(self, offset: int) -> Iterator[RunState]:
+        """Runs that have records from ``offset`` on, in order."""
+        for run in self._state.runs(self.queue, self.generation, from_offset=max(0, offset)):
+            if run.start >= self.max_offset:
+                return
+            yield run
+
+    def read_run(self, run: RunState, offset: int) -> Iterator[Stretch]:
+        """What ``read`` gives of one of ``runs``; any thread may ask."""
+        return self._runs.stretches(run, max(offset, run.start), min(self.max_offset, run.end))
+
     def time_of(self, offset: int) -> int | None:
         """Store time of the message at ``offset``; ``None`` where none is."""
         if not self.min_offset <= offset < self.max_offset:
