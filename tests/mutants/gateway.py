@@ -215,4 +215,22 @@ MUTANTS = (
         "        if False:\n",
         "tests/unit/test_gateway_lite.py -k signed",
     ),
+    Mutant(
+        "tiered/daemon/gatewayworkers.py",
+        "elif now - worker.beaten > self._silent_seconds:",
+        "elif now - worker.beaten > 1e9:",
+        "tests/scenes/test_worker_supervisor.py -k stands_still",
+    ),
+    Mutant(
+        "tiered/daemon/gatewayworkers.py",
+        "for index in serving if index not in reports]",
+        "for index in ()]",
+        "tests/scenes/test_worker_supervisor.py -k stands_still",
+    ),
+    Mutant(
+        "tiered/daemon/gatewayworkers.py",
+        "wait = BACKOFF.seconds(worker.failures)",
+        "wait = 0.5",
+        "tests/scenes/test_worker_supervisor.py -k again_and_again",
+    ),
 )

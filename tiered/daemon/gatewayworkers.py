@@ -132,7 +132,9 @@ class GatewayWorkers:
         env: Mapping[str, str],
         clock: Clock,
         notifier: Notifier,
+        silent_seconds: float = SILENT_SECONDS,
     ) -> None:
+        self._silent_seconds = silent_seconds
         self._settings = settings
         self._command = command
         self._env = dict(env)
@@ -207,7 +209,7 @@ class GatewayWorkers:
         code = worker.process.poll()
         if code is not None:
             self._ended(worker, code)
-        elif now - worker.beaten > SILENT_SECONDS:
+        elif now - worker.beaten > self._silent_seconds:
             log.error("a worker's event loop stands still; it is killed", extra={"worker": worker.index})
             worker.process.kill()
             worker.beaten = now
@@ -320,20 +322,22 @@ class GatewayWorkers:
 
     def _live(self) -> tuple[bool, str]:
         silent = self._clock.monotonic() - self._beaten
-        if silent > SILENT_SECONDS / 2:
+        if silent > self._silent_seconds / 2:
             return False, f"the event loop has not turned for {silent:.0f} s"
         for worker in self.workers:
             quiet = self._clock.monotonic() - worker.beaten
-            if worker.serving and quiet > SILENT_SECONDS / 2:
+            if worker.serving and quiet > self._silent_seconds / 2:
                 return False, f"worker {worker.index}: its event loop has not turned for {quiet:.0f} s"
         return True, "live"
 
     def _ready(self) -> tuple[bool, str]:
-        """Whether clients are served: by those workers that are there. Who is missing is said."""
+        """Whether clients are served: by those workers that are there. Who is missing, or does not answer, is said."""
         return self._judged(self._reports())
 
     def _judged(self, reports: Mapping[int, Message]) -> tuple[bool, str]:
         said = [f"worker {index} is missing: {why}" for index, why in self._missing().items()]
+        serving = [worker.index for worker in self.workers if worker.serving]
+        said += [f"worker {index} does not answer" for index in serving if index not in reports]
         said += [f"worker {index}: {report['said']}" for index, report in reports.items()]
         good = bool(reports) and all(report["ready"] for report in reports.values())
         return good, "; ".join(said)
