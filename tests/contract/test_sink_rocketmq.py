@@ -9,13 +9,18 @@ from dataclasses import replace
 
 import pytest
 
+from tests.kit.fakebroker import Stored
 from tests.kit.fakecluster import FakeCluster
 from tests.kit.sinkscene import PLACE
 from tiered.broker.client import Dial
 from tiered.clock import ManualClock, SystemClock
-from tiered.errors import Invalid, Refused, Unavailable
+from tiered.codec.record.message import Message
+from tiered.codec.remoting.frame import Command
+from tiered.errors import Corrupt, Invalid, Refused, Unavailable
+from tiered.model import MessageQueue
 from tiered.provider.memory import MemoryProvider
 from tiered.sink.base import Accepted, Placed, Sink, SinkPosition
+from tiered.sink.comparison.base import Marks, ReadBack
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import Interrupted, TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
@@ -24,6 +29,7 @@ from tiered.sink.order import SinkOrder
 from tiered.sink.rocketmq.carried import ORIGINS, BrokerOrigin, came_from, carrying
 from tiered.sink.rocketmq.cluster import DestinationCluster
 from tiered.sink.rocketmq.kind import BrokerKind
+from tiered.sink.rocketmq.reading import BrokerReadBack
 from tiered.sink.rocketmq.sink import BrokerSending, BrokerSink
 
 CARRIED = ("TIERED_MSG_ID", "TIERED_QUEUE", "TIERED_OFFSET", "TIERED_ORIGINS")
@@ -72,6 +78,10 @@ class TestedBroker(TestedSink):
                     assert name == topic
                     own = {k: v for k, v in carried.items() if k not in CARRIED}
                     yield Received(topic, int(number), offset, stored.body, own)
+
+    def read_back(self) -> ReadBack:
+        options = {"name_servers": self.cluster.address}
+        return BrokerKind(Quick()).read_back(SinkOrder("orders", "rocketmq", options), PLACE)
 
     def interrupted(self, request: int, *, done: bool) -> AbstractContextManager[Interrupted]:
         return self.cluster.broken(request, done=done)
@@ -211,3 +221,131 @@ def test_what_is_wrong_with_an_order_is_said(cluster: FakeCluster) -> None:
             BrokerKind().check(wrong)
     with pytest.raises(Unavailable, match="tell no broker"):
         BrokerKind().check(order(name_servers="127.0.0.1:1"))
+
+
+# ---- read back
+
+
+def back(cluster: FakeCluster, *, dead: DeadLetters | None = None) -> BrokerReadBack:
+    dial = Dial(timeout_seconds=0.5)
+    return BrokerReadBack(DestinationCluster([cluster.address], Quick(), dial, 4), PLACE, Quick(), dial, dead)
+
+
+def marked(parts: Iterable[Marks]) -> list[tuple[MessageQueue, int, int, int]]:
+    """Queue, offset, origin and content, in the order of reading."""
+    return [
+        (marks.queues[queue], *mark)
+        for marks in parts
+        for queue, *mark in zip(*(column.tolist() for column in marks[1:]), strict=True)
+    ]
+
+
+def given(cluster: FakeCluster, messages: list[Message]) -> list[tuple[MessageQueue, int, int, int]]:
+    sink = opened(cluster)
+    sink.write(batch_of(messages)[0])
+    sink.close()
+    return marked([back(cluster).given(batch_of(messages)[0])])
+
+
+def orders(count: int) -> list[Message]:
+    return [message_of("T", 1, n, b"%d" % n, {"DELAY": "3", "TAGS": "t"}) for n in range(count)]
+
+
+T1 = MessageQueue("T", 1)
+
+
+def changed(stored: Stored, old: str, new: str) -> Stored:
+    """With other text among its properties."""
+    text = stored.ext["properties"]
+    assert old in text
+    return Stored({**stored.ext, "properties": text.replace(old, new)}, stored.body)
+
+
+def test_each_kind_of_change_at_the_destination_is_seen(cluster: FakeCluster) -> None:
+    """Also what is no more than one property; what brokers note, and messages of others, count for nothing."""
+    wanted = given(cluster, orders(70))
+    queue = cluster.queues["T"][1]
+    assert marked(back(cluster).read([T1])) == wanted
+    queue.maximum, carried = 71, queue.sent[3].properties[ORIGINS]
+    ours = f"{PLACE.cluster}/{PLACE.broker}"
+    for origins in ("x", f"A/a/1:1,{ours}/1:1", f"Q/{PLACE.broker}/1:1", f"{ours}2/1:1"):
+        queue.sent[70] = changed(queue.sent[3], carried, origins)
+        assert marked(back(cluster).read([T1])) == wanted, origins
+    queue.maximum = 70
+    for old, new in (
+        ("TAGS\x01t", "TAGS\x01u"),
+        ("OFFSET\x013", "OFFSET\x014"),
+        ("MSG_ID\x01", "MSG_ID\x010"),
+    ):
+        kept, queue.sent[3] = queue.sent[3], changed(queue.sent[3], old, new)
+        found = marked(back(cluster).read([T1]))
+        assert [at for at, pair in enumerate(zip(found, wanted, strict=True)) if pair[0] != pair[1]] == [3]
+        queue.sent[3] = kept
+
+
+def test_what_came_by_another_sink_is_on_neither_side_and_said(cluster: FakeCluster) -> None:
+    hopped = [replace(m, properties={**m.properties, ORIGINS: "A/a/1.1.1.1:1"}) for m in orders(2)]
+    assert given(cluster, hopped) == []
+    reader = back(cluster)
+    assert (marked(reader.read([T1])), reader.ordered) == ([], True)
+    assert "by another sink" in str(reader.unread())
+    there = BrokerOrigin(*cluster.names, cluster.address)
+    came_back = [replace(m, properties={**m.properties, ORIGINS: str(there)}) for m in orders(2)]
+    reader = back(cluster)
+    assert marked([reader.given(batch_of(came_back)[0])]) == []
+    assert reader.unread() is None, "the sink does not send these, so nothing is left uncompared"
+
+
+def test_a_queue_that_lies_in_two_has_no_order_and_one_without_a_beginning_is_said(
+    cluster: FakeCluster,
+) -> None:
+    given(cluster, orders(6))
+    queues = cluster.queues["T"]
+    for offset in (4, 5):
+        queues[0].sent[offset - 4] = queues[1].sent.pop(offset)
+    queues[0].maximum, queues[1].maximum, queues[1].minimum = 2, 4, 1
+    reader = back(cluster)
+    assert [offset for _, offset, _, _ in marked(reader.read([T1]))] == [4, 5, 1, 2, 3]
+    assert (reader.ordered, reader.begins_late(T1), reader.begins_late(MessageQueue("U", 1))) == (
+        False,
+        True,
+        False,
+    )
+    assert "no order is compared" in str(reader.unread())
+
+
+def test_a_broker_that_gives_nothing_or_refuses_is_not_taken_for_an_empty_one(cluster: FakeCluster) -> None:
+    given(cluster, orders(3))
+    for answer, error in (
+        (Command(16, remark="no permission"), Invalid), (Command(2, remark="busy"), Unavailable),
+        (Command(19, ext={"nextBeginOffset": "0", "minOffset": "0", "maxOffset": "3"}), Unavailable),
+        (Command(0, ext={"nextBeginOffset": "3", "minOffset": "0", "maxOffset": "3"}, body=b"no records"), Corrupt),
+    ):  # fmt: skip
+        cluster.instead = lambda asked, answer=answer: replace(answer) if asked.code == 11 else None  # type: ignore[misc]
+        with pytest.raises(error):
+            marked(back(cluster).read([T1]))
+    cluster.instead = lambda asked: Command(1, remark="system error") if asked.code == 202 else None
+    with pytest.raises(Unavailable, match="GET_TOPIC_STATS_INFO"):
+        marked(back(cluster).read([T1]))
+
+
+def test_files_deleted_while_they_are_read_are_said(cluster: FakeCluster) -> None:
+    given(cluster, orders(70))
+    reader = back(cluster)
+    parts = iter(reader.read([T1]))
+    next(parts)
+    cluster.delete("T", 1, 50)
+    assert [offset for _, offset, _, _ in marked(parts)] == list(range(50, 70))
+    assert "deleted messages while they were read" in str(reader.unread())
+
+
+def test_dead_letters_are_read_back(cluster: FakeCluster) -> None:
+    store = MemoryProvider("dead", ManualClock())
+    sink = opened(cluster, dead=DeadLetters(store, "orders"))
+    cluster.answers += [(13, "body too large")]
+    sink.write(batch_of(orders(2))[0])
+    reader = back(cluster, dead=DeadLetters(store, "orders"))
+    assert [mark[:2] for mark in marked(reader.buried())] == [(T1, 0)]
+    assert [mark[:2] for mark in marked(reader.read([T1]))] == [(T1, 1)]
+    sink.close()
+    reader.close()

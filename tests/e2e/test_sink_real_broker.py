@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,8 @@ from tiered.clock import SystemClock
 from tiered.codec.record.frame import scan
 from tiered.codec.record.message import Message, decode_message
 from tiered.sink.base import Sink
+from tiered.sink.comparison.base import ReadBack
+from tiered.sink.comparison.found import COUNTS
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of
@@ -29,6 +34,7 @@ from tiered.sink.rocketmq.sink import BrokerSending, BrokerSink
 
 pytestmark = pytest.mark.broker
 CARRIED = ("TIERED_MSG_ID", "TIERED_QUEUE", "TIERED_OFFSET", "TIERED_ORIGINS")
+_NUMBERS = itertools.count()
 BROKERS_OWN = ("WAIT", "__CRC32#", "CLUSTER", "MSG_REGION", "TRACE_ON")
 
 
@@ -42,19 +48,24 @@ def stored(directory: Path) -> Iterator[Message]:
 
 
 class TestedRealBroker(TestedSink):
-    """Messages of before are not looked at: the checks share one broker."""
+    """Messages of before are not looked at: the checks share one broker. ``name``: the source's, of this check alone."""
 
     huge = 1_000
     takes_empty_bodies = False
     largest_body = 200 * 1024
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, name: str = "") -> None:
         self.broker = broker
+        self.place = source(name or f"broker-{next(_NUMBERS)}")
         self.before = sum(1 for _ in stored(broker.commitlog_dir))
 
     def open(self) -> Sink:
         options = {"name_servers": self.broker.name_server.address, "queues": "2"}
-        return BrokerKind().open(SinkOrder("orders", "rocketmq", options), source())
+        return BrokerKind().open(SinkOrder("orders", "rocketmq", options), self.place)
+
+    def read_back(self) -> ReadBack:
+        options = {"name_servers": self.broker.name_server.address}
+        return BrokerKind().read_back(SinkOrder("orders", "rocketmq", options), self.place)
 
     def read(self) -> Iterable[Received]:
         for number, m in enumerate(stored(self.broker.commitlog_dir)):
@@ -65,9 +76,9 @@ class TestedRealBroker(TestedSink):
                 yield Received(name, int(queue), int(m.properties["TIERED_OFFSET"]), m.body, own)
 
 
-def source() -> SinkPlace:
+def source(name: str) -> SinkPlace:
     """A broker of another name than the destination's."""
-    return replace(PLACE, cluster="Source", broker="broker-s")
+    return replace(PLACE, cluster="Source", broker=name)
 
 
 class TestRealBrokerSink(SinkContract):
@@ -78,7 +89,7 @@ class TestRealBrokerSink(SinkContract):
 
 def test_what_the_broker_has_is_not_sent_back_to_its_origin(broker: Broker) -> None:
     """Properties survive in a real broker: a sink of its log knows the origin by them."""
-    tested = TestedRealBroker(broker)
+    tested = TestedRealBroker(broker, "broker-s")
     with FakeCluster(cluster="Source", broker="broker-s") as origin:
         sink = tested.open()
         own = message_of("Loop", 0, 0, b"there and back")
@@ -101,6 +112,14 @@ def add_sink(archive: str, target: Broker, *settings: str) -> None:
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def verified(archive: str, *settings: str) -> dict[str, Any]:
+    """What ``tiered sink verify`` finds."""
+    command = [*TIERED, "sink", "verify", "--sink", "copy", "--archive", archive, "--json", *settings]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return dict(json.loads(done.stdout))
 
 
 def told(broker: Broker, topic: str) -> dict[tuple[str, int], list[Message]]:
@@ -157,6 +176,13 @@ def test_from_one_broker_to_another_through_a_kill_and_nothing_comes_back(
                 lambda: (back.metric("tiered_sink_came_back", sink="copy") or 0) >= copies,
                 "all of it known again",
             )
+            here.wait_until(
+                lambda: verified(here.archive)["not_given_yet"] == 0, "all of it counted as given"
+            )
+            compared = verified(here.archive)
+            came_back = verified(
+                back.archive, *(f"--set={name}={value}" for name, value in elsewhere.items())
+            )
         finally:
             here.kill()
             back.kill()
@@ -174,3 +200,8 @@ def test_from_one_broker_to_another_through_a_kill_and_nothing_comes_back(
         for queue in range(4):
             order = [offset for name, offset in target if name == f"Copied/{queue}"]
             assert order == sorted(order), "first copies are in the order of their queue"
+        found = {name: compared[name] for name in COUNTS if compared[name]}
+        assert found.pop("doubled", 0) == copies - messages, "what the kill made come twice"
+        assert found == {"same": messages}, "read back from the real broker, bodies and properties and order"
+        assert not any(came_back[name] for name in COUNTS), "what is not sent back is not missed"
+        assert (compared["not_compared"], came_back["not_compared"]) == ([], [])

@@ -30,7 +30,7 @@ from tests.kit.sinkscene import PLACE
 from tiered.errors import Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.feed.base import FeedPosition, Follow
 from tiered.model import MessageQueue, PhysicalOffset
-from tiered.sink.base import OffsetSink, Placed, RewindMarking, Rewound, Sink, SinkPosition, Unmapped
+from tiered.sink.base import OffsetSink, Placed, RewindMarking, Rewound, Sink, SinkPosition, Unmapped, WentTo
 from tiered.sink.comparison.base import ReadBack
 from tiered.sink.comparison.found import SinkVerdict
 from tiered.sink.contract.checks import SinkContract
@@ -322,6 +322,38 @@ def test_the_client_commits_no_transaction_of_which_a_record_failed_unheard(
         producer.commit_transaction(30)
     producer.abort_transaction(30)
     assert committed(kafka.address, place.name) == []
+
+
+def test_an_idempotent_sink_is_reminded_of_its_partitions_and_topics(
+    kafka: KafkaBroker, place: SinkPlace
+) -> None:
+    """Kafka keeps nothing for it: the archive says where a queue went, and which topic that was."""
+    queue, topic = MessageQueue("T", 0), f"{place.name}.T"
+
+    def opened() -> KafkaSink:
+        sink = open_sink(kafka, place, mode="idempotent")
+        assert isinstance(sink, KafkaSink)
+        return sink
+
+    sink = opened()
+    sink.write(batch_of([message_of("T", 0, 0, b"x")])[0])
+    [first] = sink.flush(behind({queue: 1})).placed
+    sink.close()
+    went = {queue: WentTo(first.target, 1 - first.partition, first.target_id)}
+    sink = opened()
+    sink.remind(went)
+    sink.write(batch_of([message_of("T", 0, 1, b"x")])[0])
+    [second] = sink.flush(behind({queue: 2})).placed
+    assert second.partition == 1 - first.partition, (
+        "where the archive says, and not where it would go by itself"
+    )
+    sink.close()
+    kafka.delete(topic)
+    kafka.create(topic, 2)
+    sink = opened()
+    with pytest.raises(Invalid, match=r"deleted, or is another one now.*recreated=go-on"):
+        sink.remind(went)
+    sink.close()
 
 
 def test_a_topic_that_was_made_anew_is_noticed(kafka: KafkaBroker, place: SinkPlace) -> None:

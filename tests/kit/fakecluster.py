@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.kit.fakebroker import FakeBroker, FakeQueue
+from tiered.codec.record.message import Message, encode_message
 from tiered.codec.remoting.frame import Command
 from tiered.sink.contract.feeding import Interrupted
 
+_MOST_PULLED = 32
+
 
 class FakeCluster(FakeBroker):
-    """Topics are those that were made or filled. Requests break, or all do, as told: the connection ends."""
+    """Topics are those that were made or filled. Requests break, or all do, as told: the connection ends. A pull is answered
+    with records of what was sent, and with the properties that brokers add."""
 
     def __init__(self, *, cluster: str = "Other", broker: str = "broker-o") -> None:
         super().__init__()
@@ -76,3 +80,28 @@ class FakeCluster(FakeBroker):
         return Command(
             0, body=json.dumps({"brokerAddrTable": table, "clusterAddrTable": {cluster: [broker]}}).encode()
         )
+
+    def _do_11(self, asked: Command) -> Command:
+        topic, first = asked.ext["topic"], int(asked.ext["queueOffset"])
+        queue = self._queue(asked)
+        end = min(queue.maximum, first + min(_MOST_PULLED, int(asked.ext["maxMsgNums"])))
+        bounds = {"minOffset": str(queue.minimum), "maxOffset": str(queue.maximum)}
+        if first < queue.minimum:
+            return Command(21, ext={**bounds, "nextBeginOffset": str(queue.minimum)})
+        if first >= end:
+            return Command(19, ext={**bounds, "nextBeginOffset": str(first)})
+        records = []
+        for offset in range(first, end):
+            stored = queue.sent[offset]
+            properties = {
+                "UNIQ_KEY": "the broker's",
+                **stored.properties,
+                "MSG_REGION": "DefaultRegion",
+                "TRACE_ON": "true",
+            }
+            message = Message(
+                topic, int(asked.ext["queueId"]), offset, 1_000 * offset, stored.body, properties,
+                sys_flag=int(stored.ext["sysFlag"]), flag=int(stored.ext["flag"]),
+            )  # fmt: skip
+            records.append(encode_message(message))
+        return Command(0, ext={**bounds, "nextBeginOffset": str(end)}, body=b"".join(records))

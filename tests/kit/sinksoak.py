@@ -57,6 +57,9 @@ SETTINGS: dict[str, object] = {
     "sinks.batch_bytes": 262_144,
 }
 STILL_SECONDS = 90.0
+"""How long nothing may come nearer to what is waited for; what does come nearer is waited for."""
+UNKNOWN = 1 << 62
+LONGEST_SECONDS = 600.0
 SAMPLE = (
     "daemon killed", "daemon ended at a point", "Kafka killed", "broker killed", "S3 server killed", "connections to Kafka cut",
     "tail lost", "taken over", "topics deleted",
@@ -97,6 +100,22 @@ class SinkOutcome:
     def good(self) -> bool:
         """Whether nothing was wrong, and somebody looked."""
         return self.error is None and self.checks > 0 and self.compared > 0
+
+
+class Nearing:
+    """Waits as long as something comes nearer: a backlog is given in a time that grows with it, and one that stands still is
+    seen all the same. ``now``: seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._began = now, now()
+        self._least, self._since = UNKNOWN, now()
+
+    def spent(self, left: int) -> bool:
+        """Whether it was waited enough, with so much still to come."""
+        now = self._now()
+        if left < self._least:
+            self._least, self._since = left, now
+        return now - self._since > STILL_SECONDS * PATIENCE or now - self._began > LONGEST_SECONDS * PATIENCE
 
 
 class SinkCampaign:
@@ -215,11 +234,11 @@ class SinkCampaign:
             raise SoakError(f"the daemon ended with {code}:\n{self._owner.output()[-3000:]}")
         self._start()
 
-    def _wait(self, done: Callable[[], bool], what: str) -> None:
-        """The owner is started again as often as it takes."""
-        deadline = time.monotonic() + STILL_SECONDS * PATIENCE
+    def _wait(self, done: Callable[[], bool], what: str, left: Callable[[], int] = lambda: 0) -> None:
+        """The owner is started again as often as it takes. ``left``: how much is still to come."""
+        patience = Nearing()
         while not done():
-            if time.monotonic() > deadline:
+            if patience.spent(left()):
                 raise SoakError(f"{what}: not seen. {self._sink()}\n{self._owner.output()[-3000:]}")
             self._revive()
             time.sleep(0.1)
@@ -240,6 +259,11 @@ class SinkCampaign:
     def _sink(self) -> dict[str, Any]:
         rows = (self._owner.status().get("sinks") or {}).get("sinks", [])
         return dict(rows[0]) if rows else {}
+
+    def _backlog(self) -> int:
+        """What the sink is still to be given of the archive; much, while nobody says."""
+        told = self._sink().get("backlog_messages")
+        return UNKNOWN if told is None else int(told)
 
     def _command(self, *words: str) -> None:
         """A verb of ``tiered sink``; tried again while the archive is away."""
@@ -337,7 +361,7 @@ class SinkCampaign:
         broker, store = self.stack.broker, self.stack.broker.store_dir
         down = self.chance.random() < 0.3
         if self.chance.random() < 0.7:
-            self._wait(lambda: self._sink().get("phase") == "live", "a sink that is live")
+            self._wait(lambda: self._sink().get("phase") == "live", "a sink that is live", self._backlog)
         self.load.rest()
         if down:
             self._kill_owner()
@@ -438,7 +462,7 @@ class SinkCampaign:
         self.load.rest()
         end = log_end(self.stack.broker)
         self.truth.oracle.look(end)
-        deadline = time.monotonic() + STILL_SECONDS * PATIENCE
+        patience = Nearing()
         while True:
             self._revive()
             main, dead = self._judged()
@@ -446,7 +470,7 @@ class SinkCampaign:
                 raise SoakError(f"Kafka has what it must not have: {main}\ndead letters: {dead}")
             if main.good and dead.good:
                 break
-            if time.monotonic() > deadline:
+            if patience.spent(main.lost + dead.lost):
                 raise SoakError(
                     f"lost: {main}\ndead letters: {dead}\n{self._sink()}\n{self._owner.output()[-3000:]}"
                 )

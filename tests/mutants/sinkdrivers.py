@@ -101,4 +101,22 @@ MUTANTS = (
         "        if False:\n",
         f"{_SHAPE}::test_two_topics_do_not_become_one",
     ),
+    Mutant(
+        "tiered/sink/rocketmq/reading.py",
+        '            if not came_by.startswith(self._ours) or "," in came_by:\n',
+        "            if not came_by:\n",
+        f"{_BROKER}::test_each_kind_of_change_at_the_destination_is_seen",
+    ),
+    Mutant(
+        "tiered/sink/rocketmq/reading.py",
+        "                pulled.next = min(there.min_offset, pulled.end)\n",
+        "                pulled.next = pulled.end\n",
+        f"{_BROKER}::test_files_deleted_while_they_are_read_are_said",
+    ),
+    Mutant(
+        "tiered/sink/rocketmq/reading.py",
+        "                self._spread.add(queue)\n                self.ordered = False\n",
+        "                pass\n",
+        f"{_BROKER}::test_a_queue_that_lies_in_two_has_no_order_and_one_without_a_beginning_is_said",
+    ),
 )

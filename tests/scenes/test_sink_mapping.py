@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from tiered.archive.state.offsetmap import OffsetMap
 from tiered.archive.state.sinkmaps import pack_map, sink_maps, unpack_map
 from tiered.archive.state.sinks import sink_queues
 from tiered.archive.state.view import ArchiveState
+from tiered.errors import Invalid
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
-from tiered.sink.base import OffsetSink, Placed, SafePoint, Sink, SinkPosition, Unmapped
+from tiered.sink.base import OffsetSink, Placed, SafePoint, Sink, SinkPosition, Unmapped, WentTo
 from tiered.sink.book import StoredSink
+from tiered.sink.progress import SinkPhase
 
 ORDERS, PAYMENTS = MessageQueue("Orders", 0), MessageQueue("Payments", 0)
 
@@ -33,6 +35,9 @@ class Numbered(Remembered):
     """All queues share one partition; a message's offset is its place among all, twice counted: markers lie between."""
 
     readable: bool = True
+    reminded: list[dict[MessageQueue, WentTo]] = field(default_factory=list)
+    gone: bool = False
+    """What it had is not there any more."""
 
     def open(self, stored: StoredSink, anew: bool) -> Sink:
         self.fail("open")
@@ -53,6 +58,11 @@ class NumberedSink(RememberingSink):
     def _places(self, first: int) -> list[Placed]:
         given = self._numbered.given
         return [_place(given[at][0], given[at][1], at) for at in range(first, len(given))]
+
+    def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
+        self._numbered.reminded.append(dict(went))
+        if self._numbered.gone:
+            raise Invalid("deleted and made anew")
 
     def placed_between(
         self, unmapped: Mapping[MessageQueue, Unmapped]
@@ -195,6 +205,28 @@ def test_begun_again_the_map_begins_again(scene: SinkScene) -> None:
     )
     assert found == (2 * last, 2 * last)
     assert len(scene.there.given) == 2 * len(scene.wrote)
+
+
+def test_a_destination_is_reminded_of_where_messages_went_before_it_is_given_more(scene: SinkScene) -> None:
+    """Not one that begins anew; one that is another now stops the sink before anything is given or forgotten."""
+    there: Any = scene.there
+    some(scene)
+    scene.commit()
+    scene.restart()
+    some(scene)
+    assert there.reminded == [dict.fromkeys((ORDERS, PAYMENTS), WentTo("all", 0, "id"))]
+    scene.commit()
+    scene.restart()
+    there.gone, before = True, len(there.given)
+    some(scene)
+    assert (scene.runner.progress.phase, len(there.given)) == (SinkPhase.STOPPED, before)
+    assert "made anew" in str(scene.runner.progress.why)
+    scene.change(rewind_ms=None)
+    scene.run()
+    scene.commit()
+    assert len(there.reminded) == 2
+    assert maps(scene)[ORDERS].start == 0
+    assert len(there.given) == before + len(scene.wrote)
 
 
 def test_verify_looks_at_maps(scene: SinkScene) -> None:

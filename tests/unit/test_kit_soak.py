@@ -13,6 +13,7 @@ from tests.kit import soak, soakdaemons
 from tests.kit.daemonproc import Daemon
 from tests.kit.oracle import Oracle, Queue, Record, Verdict, _compare_queue, parse, store_time_ms
 from tests.kit.process import HURRIED, PATIENCE, TIERED, Child
+from tests.kit.sinksoak import LONGEST_SECONDS, STILL_SECONDS, Nearing
 from tests.kit.soak import Campaign
 from tests.kit.soakdaemons import SoakError
 from tests.kit.soakreport import ALWAYS, Outcome, Work
@@ -255,3 +256,22 @@ def test_in_a_hurry_a_grace_may_be_seconds(
     )  # fmt: skip
     assert child.wait(30) == code, child.output()
     assert ("grace_ms" in child.output(100_000)) is True
+
+
+def test_what_comes_nearer_is_waited_for_and_what_stands_still_is_not() -> None:
+    now = [0.0]
+    waiting, still = Nearing(lambda: now[0]), STILL_SECONDS * PATIENCE
+    for left in (900, 500, 100):
+        now[0] += still * 0.9
+        assert not waiting.spent(left)
+    now[0] += still * 0.9
+    assert not waiting.spent(100)
+    now[0] += still * 0.2
+    assert waiting.spent(100)
+    assert waiting.spent(101)
+    waiting = Nearing(lambda: now[0])
+    for left in range(1_000, 0, -1):
+        now[0] += 10
+        if waiting.spent(left):
+            break
+    assert (1_000 - left) * 10 == LONGEST_SECONDS * PATIENCE, "and it ends, however slowly it comes nearer"

@@ -13,11 +13,12 @@ from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.sinkscene import PLACE
 from tiered.clock import ManualClock
 from tiered.errors import Corrupt, Fenced, Invalid, Unavailable
 from tiered.feed.base import FeedPosition, Follow, LogAnchor
 from tiered.model import MessageQueue, PhysicalOffset
-from tiered.sink.base import Placed, SinkPosition
+from tiered.sink.base import Placed, SinkPosition, WentTo
 from tiered.sink.kafka import hanging
 from tiered.sink.kafka.client import Heard
 from tiered.sink.kafka.hanging import _Committed
@@ -25,7 +26,7 @@ from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.naming import MAX_NAME, kafka_name, target_name
 from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
 from tiered.sink.kafka.reports import Reports
-from tiered.sink.kafka.routes import QueueRoute
+from tiered.sink.kafka.routes import QueueRoute, QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopic
 from tiered.sink.order import SinkOrder
@@ -358,6 +359,62 @@ def test_a_report_that_did_not_come_is_no_success() -> None:
     reports.give(np.array([0]), np.array([0]), np.array([True]))
     with pytest.raises(Unavailable, match="did not report"):
         reports.placed([QueueRoute(0, MessageQueue("T", 0), "K", 0)])
+
+
+# ---- what the archive kept of where queues go
+
+
+class Described:
+    """A Kafka's topics."""
+
+    def __init__(self, **topics: KafkaTopic) -> None:
+        self.there = topics
+
+    def find(self, names: Iterable[str]) -> dict[str, KafkaTopic]:
+        return {name: self.there[name] for name in names if name in self.there}
+
+    def ensure(
+        self, names: Iterable[str], config: object, partitions: int, *, create: bool
+    ) -> dict[str, KafkaTopic]:
+        return self.find(names)
+
+    def check_configuration(self, names: Iterable[str], wanted: int) -> None: ...
+
+
+def routes_of(there: Described, **options: str) -> QueueRoutes:
+    topics: Any = there
+    return QueueRoutes(
+        KafkaSettings.of(order(mode="idempotent", partition="queue", **options)), PLACE, topics, {}, {}
+    )
+
+
+def test_queues_keep_partitions_that_the_archive_remembers() -> None:
+    """Also where the topic has got more since: else later messages of a queue would be beside the earlier ones."""
+    routes = routes_of(Described(T=KafkaTopic("T", 6, "id-1")))
+    old, new = MessageQueue("T", 5), MessageQueue("T", 4)
+    routes.remind({old: WentTo("T", 1, "id-1")})
+    assert [(r.topic, r.partition) for r in routes.of([old, new])] == [("T", 1), ("T", 4)]
+
+
+@pytest.mark.parametrize("there", [{}, {"T": KafkaTopic("T", 6, "id-2")}])
+def test_a_topic_made_anew_while_nobody_looked_is_refused_or_given_the_rest(
+    there: dict[str, KafkaTopic],
+) -> None:
+    queue = MessageQueue("T", 5)
+    went = {queue: WentTo("T", 7, "id-1")}
+    with pytest.raises(Invalid, match="deleted, or is another one now"):
+        routes_of(Described(**there)).remind(went)
+    going_on = routes_of(Described(T=KafkaTopic("T", 6, "id-2")), recreated="go-on")
+    going_on.remind(went)
+    assert going_on.of([queue])[0].partition == 5, "the partition that it had in the old topic says nothing"
+
+
+def test_a_topic_that_was_gone_on_with_is_known_again() -> None:
+    """A queue that had nothing since remembers the old topic: that is no reason to stop."""
+    routes = routes_of(Described(T=KafkaTopic("T", 6, "id-2")))
+    idle, busy = MessageQueue("T", 4), MessageQueue("T", 5)
+    routes.remind({idle: WentTo("T", 3, "id-1"), busy: WentTo("T", 2, "id-2")})
+    assert [route.partition for route in routes.of([idle, busy])] == [4, 2]
 
 
 # ---- errors

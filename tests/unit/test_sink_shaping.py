@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,17 @@ from tiered.codec.record.message import Message
 from tiered.errors import Invalid
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
-from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, Sink, SinkPosition
+from tiered.sink.base import (
+    Accepted,
+    Placed,
+    RemindedSink,
+    Rewound,
+    SafePoint,
+    Sink,
+    SinkPosition,
+    Unmapped,
+    WentTo,
+)
 from tiered.sink.comparison.base import ReadBack
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.samples import Received, batch_of, message_of
@@ -22,7 +32,7 @@ from tiered.sink.fields import message_values
 from tiered.sink.order import SinkOrder
 from tiered.sink.shape import MessageShape, shape_of, without_shape
 from tiered.sink.shapedreading import ShapedReadBack
-from tiered.sink.shaping import ShapedKind, ShapingSink
+from tiered.sink.shaping import ShapedKind, ShapingOffsetSink, ShapingSink
 
 
 def shaped(options: dict[str, str], messages: Sequence[Message]) -> tuple[list[Received], Accepted]:
@@ -143,6 +153,27 @@ def test_a_compressed_body_is_shown_as_its_consumers_see_it() -> None:
     [(one, plain), (other, stored)] = message_values(batch_of([packed, broken])[0])
     assert (plain, one["sys_flag"], one["body_size"]) == (b"plain" * 9, 0, 45)
     assert (stored, other["sys_flag"], other["body_size"]) == (b"\x78\x9c\x00", 1, 3)
+
+
+def test_where_messages_went_is_told_by_the_names_that_they_have_there() -> None:
+    """So a renamed topic's queues go on where they were."""
+
+    class Reminded(MemorySink):
+        went: Mapping[MessageQueue, WentTo]
+
+        def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
+            self.went = went
+
+        def placed_between(
+            self, unmapped: Mapping[MessageQueue, Unmapped]
+        ) -> dict[MessageQueue, tuple[Placed, ...]]:
+            return {}
+
+    inner, at = Reminded(Memory()), WentTo("o", 1, "id")
+    sink = ShapingOffsetSink(inner, MessageShape(renames=(("Orders", "o"),)))
+    assert isinstance(sink, RemindedSink)
+    sink.remind({MessageQueue("Orders", 3): at, MessageQueue("Bills", 0): at})
+    assert inner.went == {MessageQueue("o", 3): at, MessageQueue("Bills", 0): at}
 
 
 _OLD = {"o": "Orders", "pments": "Payments"}

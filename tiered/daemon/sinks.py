@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from tiered.archive.log.flush import Proven
 from tiered.archive.log.line import CommitLine
-from tiered.archive.state.sinkmaps import sink_targets
 from tiered.archive.state.sinks import sinks as known_sinks
 from tiered.clock import Clock
 from tiered.codec.format.edits import SinkStep
@@ -207,7 +206,6 @@ class SinkServices:
             0 if head is None else head.epoch,
             stored.name,
             anew,
-            targets=lambda: sink_targets(self._parts.log.frozen().view, stored.sink_id),
         )
         kind = find_kind(stored.order.kind)
         kind.check(stored.order)

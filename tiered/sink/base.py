@@ -98,6 +98,24 @@ class RewindMarking(Protocol):
         ...
 
 
+class WentTo(NamedTuple):
+    """Where messages of a queue were put: a partition of the destination, which knows ``target`` by ``target_id``."""
+
+    target: str
+    partition: int
+    target_id: str
+
+
+@runtime_checkable
+class RemindedSink(Protocol):
+    """A sink whose destination may not keep for it where the messages of a queue go. Others need not have it."""
+
+    def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
+        """What the archive knows of that, told once after opening, before anything is written; not to a sink that begins
+        anew. Queues go on going there. ``Invalid``: what was there is gone."""
+        ...
+
+
 @runtime_checkable
 class JoiningSink(Protocol):
     """A sink that keeps its position, and takes over what parts of a backfill have put beside it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tiered.clock import SystemClock
 from tiered.errors import Conflict, Invalid
 from tiered.provider.base import Provider
@@ -29,6 +31,11 @@ class DeadLetters:
             if bytes(self._provider.get(key).data) != lines:
                 raise
         self.buried += messages
+
+    def all(self) -> Iterator[bytes]:
+        """The lines of each name that is there."""
+        for stored in self._provider.list(f"{self._sink}/dead-letters/"):
+            yield bytes(self._provider.get(stored.key).data)
 
     def close(self) -> None:
         """Close the store."""

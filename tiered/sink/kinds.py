@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
@@ -21,8 +20,7 @@ class SinkPlace:
     """Whose log a sink is opened for. ``epoch``: of the writer that opens it; a later one fences an earlier one at destinations
     that can. ``name``: of the sink, the same ever after; with ``archive_id`` it tells this sink from all others.
     ``anew``: an operator has it begin again, so that what it gave before may be gone. ``part``: what of a backfill is given
-    through this opening, beside others; empty: all that the sink is given. ``targets``: ids of a destination's topics in which
-    the archive has places of this sink's messages, by topic; it walks over all queues of the sink."""
+    through this opening, beside others; empty: all that the sink is given."""
 
     archive_id: bytes
     cluster: str
@@ -31,7 +29,6 @@ class SinkPlace:
     name: str
     anew: bool = False
     part: str = ""
-    targets: Callable[[], Mapping[str, frozenset[str]]] = field(default=dict, compare=False)
 
     @property
     def keeps_as(self) -> str:

@@ -9,11 +9,20 @@ from collections.abc import Iterable, Mapping
 
 from tiered.archive.state.keys import queue_key
 from tiered.archive.state.offsetmap import OffsetMap, nothing_given
-from tiered.archive.state.sinkmaps import sink_maps_of
+from tiered.archive.state.sinkmaps import sink_maps_of, sink_targets
 from tiered.archive.state.view import ArchiveState
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
-from tiered.sink.base import OffsetSink, Placed, SafePoint, Sink, SinkPosition, Unmapped
+from tiered.sink.base import (
+    OffsetSink,
+    Placed,
+    RemindedSink,
+    SafePoint,
+    Sink,
+    SinkPosition,
+    Unmapped,
+    WentTo,
+)
 from tiered.sink.book import StoredSink
 from tiered.sink.keptmaps import map_of_placed
 
@@ -35,6 +44,13 @@ def maps_of_flush(
         start = min(before.get(queue, Follow()).next, follow.next)
         made[queue] = map_of_placed(start, follow.next, placed.get(queue, ()))
     return made
+
+
+def remind(sink: Sink, sink_id: bytes, fold: ArchiveState) -> None:
+    """Tell a destination where it put messages before, if it wants to know. Errors as of ``RemindedSink``."""
+    if isinstance(sink, RemindedSink):
+        told = sink_targets(fold.view, sink_id)
+        sink.remind({queue: WentTo(target, partition, name) for queue, target, partition, name in told})
 
 
 def found_again(

@@ -28,7 +28,7 @@ from tiered.sink.book import StoredSink
 from tiered.sink.choosing import Chooser, LostRange
 from tiered.sink.held import LOOK_SECONDS, HeldSink, WaitingSink
 from tiered.sink.ledger import SinkAdvance, SinkLedger
-from tiered.sink.mapping import Follows, OffsetMaps, found_again, maps_of_flush
+from tiered.sink.mapping import Follows, OffsetMaps, found_again, maps_of_flush, remind
 from tiered.sink.openedsink import OpenedSink
 from tiered.sink.progress import SinkPhase, SinkProgress
 from tiered.sink.reconciling import (
@@ -300,6 +300,7 @@ class SinkRunner:
                 # A backfill had all queues that there were when it was planned.
                 from_start = stored.order.from_start or taken is not None
                 found = widened(found, known, fold, self.takes, from_start=from_start)
+            remind(opened, stored.sink_id, fold)
         self._cut = False
         self._tell("source", found.lost, found.anew)
         if found.lost and isinstance(opened, RewindMarking):

@@ -25,6 +25,7 @@ from tiered.sink.base import (
     JoiningSink,
     OffsetSink,
     Placed,
+    RemindedSink,
     RewindMarking,
     Rewound,
     SafePoint,
@@ -32,6 +33,7 @@ from tiered.sink.base import (
     SinkBatch,
     SinkPosition,
     Unmapped,
+    WentTo,
 )
 from tiered.sink.comparison.base import ReadBack, open_read_back
 from tiered.sink.fitting import MisfitPlace, fitting
@@ -229,6 +231,13 @@ class ShapingOffsetSink(ShapingSink):
             names[name]: tuple(run._replace(queue=names[name]) for run in placed)
             for name, placed in found.items()
         }
+
+    def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
+        """The archive's maps have the source's names of topics."""
+        if isinstance(self._sink, RemindedSink):
+            self._sink.remind(
+                {MessageQueue(self._renamed(q.topic), q.queue_id): at for q, at in went.items()}
+            )
 
 
 def _kept_of(properties: bytes, kept: Collection[str]) -> bytes:

@@ -33,13 +33,16 @@ def sink_maps(view: MetadataView, sink_id: bytes) -> Iterator[tuple[MessageQueue
         yield queue_of(key[len(head) :]), unpack_map(value)
 
 
-def sink_targets(view: MetadataView, sink_id: bytes) -> dict[str, frozenset[str]]:
-    """Which topics of the destination the maps of a sink name, each with its ids there; none of what has no id."""
-    found: dict[str, set[str]] = {}
-    for _, told in sink_maps(view, sink_id):
-        if told.target and told.target_id:
-            found.setdefault(told.target, set()).add(told.target_id)
-    return {target: frozenset(ids) for target, ids in found.items()}
+def sink_targets(view: MetadataView, sink_id: bytes) -> Iterator[tuple[MessageQueue, str, int, str]]:
+    """Queue, target, partition and the target's id of each map that names both, without its runs; by the queues' keys."""
+    head = SINK_MAP + sink_id
+    for key, value in view.iterate(head):
+        try:
+            _, _, target, target_id, partition, _, _ = unpack_value(value)
+        except (TypeError, ValueError) as error:
+            raise damaged("a sink's map", expected="a map", found=repr(value[:40])) from error
+        if target and target_id:
+            yield queue_of(key[len(head) :]), target, partition, target_id
 
 
 def sink_maps_of(view: PointLookups, sink_id: bytes, queues: Sequence[bytes]) -> list[OffsetMap | None]:

@@ -9,6 +9,7 @@ import xxhash
 
 from tiered.errors import Invalid
 from tiered.model import MessageQueue
+from tiered.sink.base import WentTo
 from tiered.sink.kafka.naming import target_name
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopic, KafkaTopics, check_same
@@ -66,6 +67,24 @@ class QueueRoutes:
         """Partitions that queues were given beside this sink, before it met them, and the ids of their topics."""
         self._kept |= kept
         self._known |= known
+
+    def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
+        """Where queues went as somebody else kept it. Of a topic that was others before, any of which may stand there, the one
+        that is there now counts. ``Invalid``: none of them is, if that is to be refused."""
+        ids: dict[str, set[str]] = {}
+        for at in went.values():
+            ids.setdefault(at.target, set()).add(at.target_id)
+        now = self._topics.find(ids)
+        same = {name: now[name].id for name, known in ids.items() if name in now and now[name].id in known}
+        check_same(
+            {name: min(known) for name, known in ids.items() if name not in same},
+            now,
+            self._settings.refuse_recreated,
+        )
+        self.take_over(
+            {q: (at.target, at.partition) for q, at in went.items() if same.get(at.target) == at.target_id},
+            same,
+        )
 
     def topic(self, name: str) -> KafkaTopic:
         """A topic that is no queue's, created if need be."""

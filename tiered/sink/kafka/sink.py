@@ -15,7 +15,16 @@ from tiered.archive.state.offsetmap import OffsetMap
 from tiered.clock import Clock
 from tiered.errors import Fenced, TieredError, Unavailable
 from tiered.model import MessageQueue
-from tiered.sink.base import Accepted, Placed, Rewound, SafePoint, SinkBatch, SinkPosition, Unmapped
+from tiered.sink.base import (
+    Accepted,
+    Placed,
+    Rewound,
+    SafePoint,
+    SinkBatch,
+    SinkPosition,
+    Unmapped,
+    WentTo,
+)
 from tiered.sink.kafka.client import GONE, IN_VAIN, Heard, asking, kafka_library, made, transaction_error
 from tiered.sink.kafka.hanging import check_not_committed, end_hanging, hanging
 from tiered.sink.kafka.keeping import Keeping, KeptReports, position_topic, transactional_id
@@ -34,7 +43,7 @@ from tiered.sink.kafka.reports import Report, Reports
 from tiered.sink.kafka.rereading import RecordReader, SoughtPlaces, placed_again
 from tiered.sink.kafka.routes import QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
-from tiered.sink.kafka.topics import KafkaTopics, check_given, check_same
+from tiered.sink.kafka.topics import KafkaTopics, check_same
 from tiered.sink.kafka.values import looked_at, too_large, values_of
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.messages import SinkMessages, messages_of
@@ -82,8 +91,6 @@ class KafkaSink:
                     self._producer.init_transactions(settings.seconds)
                     kept = self._kept(place)
                     self._own()
-            elif settings.refuse_recreated and not place.anew:
-                check_given(place.targets(), self._topics)
             self._routes = QueueRoutes(settings, place, self._topics, kept.partitions, kept.topics)
             if settings.dead_letter_topic:
                 self._routes.topic(settings.dead_letter_topic)
@@ -114,6 +121,11 @@ class KafkaSink:
             for gone, route in zip(rewound, self._routes.of([gone.queue for gone in rewound]), strict=True):
                 key, headers = marker_of(gone)
                 self._put(route.topic, None, key, route.partition, 0, headers)
+
+    def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
+        """In mode transactional Kafka keeps this itself, in step with the messages."""
+        if not self._settings.transactional:
+            self._routes.remind(went)
 
     def join(self, parts: Sequence[str], maps: Mapping[MessageQueue, OffsetMap]) -> None:
         """Queues keep the partitions that they were given; the messages are there."""

@@ -196,17 +196,6 @@ def check_same(before: Mapping[str, str], now: Mapping[str, KafkaTopic], refuse:
             raise recreated(name, "gone" if found is None else f"id {found.id}", f"id {topic_id}")
 
 
-def check_given(given: Mapping[str, frozenset[str]], topics: KafkaTopics) -> None:
-    """``Invalid`` where a topic is none of its name that have this sink's messages (``given``: their ids), or is gone."""
-    now = topics.find(given)
-    for name, ids in given.items():
-        found = now.get(name)
-        if found is None or found.id not in ids:
-            raise recreated(
-                name, "gone" if found is None else f"id {found.id}", f"id {', '.join(sorted(ids))}"
-            )
-
-
 def recreated(topic: str, found: str, expected: str) -> TieredError:
     """What to say of a topic that lost what it had."""
     return Invalid(

@@ -27,6 +27,11 @@ class KnownBroker:
     name: str
     addresses: dict[str, str]
 
+    @property
+    def master(self) -> str | None:
+        """Its address; ``None``: there is none now."""
+        return self.addresses.get(_MASTER)
+
 
 def brokers_in(body: bytes) -> tuple[KnownBroker, ...]:
     """The brokers of a name server's answer. ``Corrupt`` if it is none."""
@@ -111,7 +116,7 @@ class DestinationCluster:
 
     def _create(self, topic: str, queues: int) -> None:
         for known in self.brokers():
-            address = known.addresses.get(_MASTER)
+            address = known.master
             if address is None:
                 continue
             client = RemotingClient(address, self._clock, self._dial)

@@ -8,11 +8,13 @@ from tiered.clock import Clock, SystemClock
 from tiered.codec.remoting.signing import Credentials
 from tiered.errors import Invalid, Refused
 from tiered.sink.base import Sink
+from tiered.sink.comparison.base import ReadBack
 from tiered.sink.deadletters import dead_letters_of
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import known_options, needed, number_of, switch_of
 from tiered.sink.order import SinkOrder
 from tiered.sink.rocketmq.cluster import DestinationCluster
+from tiered.sink.rocketmq.reading import BrokerReadBack
 from tiered.sink.rocketmq.sink import BrokerSending, BrokerSink
 from tiered.text.addresses import split_address
 from tiered.text.references import resolve
@@ -63,6 +65,11 @@ class BrokerKind:
                 "create_topics=false; or leave its history to the daemon",
             )  # fmt: skip
         return False
+
+    def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
+        """As of ``ReadableKind``."""
+        cluster, dial = self._cluster(order), self._dial(order)
+        return BrokerReadBack(cluster, place, self._clock, dial, dead_letters_of(order))
 
     def _attempts(self, order: SinkOrder) -> int:
         return number_of(order, "attempts", 8, least=1, most=1000)
