@@ -419,6 +419,16 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_SENT == 65_536
 
 
+def test_what_is_not_named_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiered.gateway.pull.sent.MAX_UNNAMED", 3)
+    sent = SentConsumers(ManualClock(), Metrics(), ALONE, 1.0)
+    for number in range(5):
+        sent.hear("h", f"n:{number}", 300.0)
+    sent.hear("h", "n:2", 300.0)
+    sent.hear("h", "n:5", 300.0)
+    assert sent.unnamed() == ["n:2 to h", "n:4 to h", "n:5 to h"]
+
+
 def test_counts_are_of_those_who_are_there_now() -> None:
     clock = ManualClock()
     sent = SentConsumers(clock, Metrics(), ALONE, 1.0)

@@ -84,7 +84,7 @@ class SentConsumers:
         self._away = away_seconds
         self._sent: dict[int, dict[Reader, _Sent]] = {}
         self._many = 0
-        self._lost: LRUCache[tuple[str, str], tuple[float, float]] = LRUCache(MAX_UNNAMED)
+        self._lost: dict[tuple[str, str], tuple[float, float]] = {}  # no cache's, for other threads look, too
         self._routed: LRUCache[str, float] = LRUCache(MAX_HOSTS)
         self._counts: Counter[str] = Counter()
         self._look_at = 0.0
@@ -164,7 +164,7 @@ class SentConsumers:
         if not host:
             self._quiet_until = max(self._quiet_until, self._clock.monotonic() + seconds)
             return
-        self._lost[host, node] = (self._clock.monotonic() + seconds, seconds)
+        self._unname(host, node, seconds)
 
     def routed(self, host: str) -> None:
         """A client of ``host`` asks for a route."""
@@ -194,6 +194,12 @@ class SentConsumers:
 
     # ---- inside
 
+    def _unname(self, host: str, node: str, seconds: float) -> None:
+        self._lost.pop((host, node), None)
+        self._lost[host, node] = (self._clock.monotonic() + seconds, seconds)
+        if len(self._lost) > MAX_UNNAMED:
+            del self._lost[next(iter(self._lost))]  # the one told longest ago
+
     def _lose(self, sent: _Sent, now: float) -> None:
         self._metrics.gateway_directed.labels("lost").inc()
         # Who asks for routes by another address can only be told with everybody.
@@ -203,7 +209,7 @@ class SentConsumers:
         if until > now:
             return
         seconds = min(2 * before, UNNAMED[1]) if before else UNNAMED[0]
-        self._lost[host, sent.node] = (now + seconds, seconds)
+        self._unname(host, sent.node, seconds)
         self._peers.tell(LOST, (host, sent.node), seconds)
         unsaid = self._sparse.due("lost", now)
         if unsaid is not None:
