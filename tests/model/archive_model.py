@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Explicit-state model of the archive's protocol: the log, ``Rewind``, ageing, queues that go. Standard library only.
+"""Explicit-state model of the archive's protocol: the log, ``Rewind``, ageing, queues that go, sinks. Standard library only.
 
     python3 archive_model.py --list               scenarios and what each must show
     python3 archive_model.py NAME... [-t]         chosen scenarios (-t: print the trace of each violation)
@@ -19,10 +19,17 @@ import ageing_scenarios
 import forgetting_scenarios
 import log_scenarios
 import rewind_scenarios
+import sinking_scenarios
 from explore import explore, progress
 from pingpong import pingpong
 
-SCENARIOS = {**log_scenarios.S, **rewind_scenarios.S, **ageing_scenarios.S, **forgetting_scenarios.S}
+SCENARIOS = {
+    **log_scenarios.S,
+    **rewind_scenarios.S,
+    **ageing_scenarios.S,
+    **forgetting_scenarios.S,
+    **sinking_scenarios.S,
+}
 SHORT = (
     "core-small",
     "solo",
@@ -35,6 +42,7 @@ SHORT = (
     *rewind_scenarios.SHORT,
     *ageing_scenarios.SHORT,
     *forgetting_scenarios.SHORT,
+    *sinking_scenarios.SHORT,
 )
 DAEMONS = (
     {"TW": 3, "gap": 2, "beat": 0, "respawn": True},

@@ -45,6 +45,11 @@ HOLDS = (
     "gone",
     "gone-crash",
     "gone-two",
+    "sink-once",
+    "sink-again",
+    "sink-crash",
+    "sink-two",
+    "sink-both",
 )
 FAILS = {
     "mut-counted": "I1/I2/I4",
@@ -109,6 +114,19 @@ FAILS = {
     "mut-gone-carried": "G4",
     "mut-gone-fence": "A6",
     "mut-gone-fence-lax": "G2",
+    "mut-sink-flush": "K1",
+    "mut-sink-back": "A6",
+    "mut-sink-account": "K1",
+    "mut-sink-tell": "K4",
+    "mut-sink-reopen": "K1",
+    "mut-sink-heard": "K2",
+    "mut-sink-own": "K2",
+    "mut-sink-map": "A6",
+    "mut-sink-least": "K3",
+    "mut-sink-given": "K3",
+    "mut-sink-look": "K3",
+    "mut-sink-fence": "A6",
+    "mut-sink-shut": "K2",
 }
 
 
