@@ -17,6 +17,7 @@ import uvloop
 
 from tiered.archive.read.lookup import KeyLookup, Located
 from tiered.archive.state.listing import TopicState
+from tiered.archive.state.sinklisting import ListedSink
 from tiered.archive.state.values import QueueState
 from tiered.clock import SystemClock
 from tiered.codec.record.message import Message, decode_message, encode_message
@@ -43,6 +44,7 @@ class FakeStore:
     examined_at_once: int = 1000
     trouble: Callable[[str], None] = lambda verb: None
     reads: int = 0
+    sinks_known: Sequence[ListedSink] = ()
 
     def add(self, topic: str, queue_id: int, messages: Sequence[Message]) -> None:
         """Append messages to a queue."""
@@ -126,6 +128,9 @@ class FakeStore:
                 times = (1000, 2000) if held else (None, None)
                 size = sum(map(len, held))
                 yield QueueState(queue, 1, 1, 1, self.first, end, size, 0, *times, len(held), size, 1)
+
+    def sinks(self) -> Iterator[ListedSink]:
+        return iter(self.sinks_known)
 
     def follow(self) -> bool:
         self.trouble("follow")

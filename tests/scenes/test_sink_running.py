@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.sinkrunning import Given, SinkScene, away
+from tiered.archive.state.sinklisting import list_sinks
 from tiered.archive.state.sinks import sink, sink_queues
 from tiered.backoff import Backoff
 from tiered.codec.format.edits import SinkStep
@@ -100,6 +101,22 @@ def test_the_archive_knows_how_far_it_is_and_the_next_process_goes_on_there(scen
     scene.commit()
     view = scene.daemon.log.proven().view
     assert {queue: found.next for queue, found in sink_queues(view, scene.stored.sink_id)} == scene.next
+
+
+def test_what_it_still_has_to_be_given_is_listed(scene: SinkScene) -> None:
+    """Of each queue that it was given anything of; also where others stand before, between and behind them."""
+    for topic, count in (("Bills", 3), ("Orders", 4)):
+        scene.put(count, topic)
+    scene.archive()
+    scene.run()
+    scene.commit()
+    [listed] = list_sinks(scene.daemon.log.frozen().view)
+    assert (listed.state.name, listed.queues, listed.left) == (scene.stored.name, 2, 0)
+    for topic, count in (("A", 1), ("Bills", 2), ("C", 1), ("Orders", 5), ("Z", 1)):
+        scene.put(count, topic)
+    scene.archive()
+    [listed] = list_sinks(scene.daemon.log.frozen().view)
+    assert (listed.queues, listed.left) == (2, 7)
 
 
 def test_its_progress_rides_on_commits_of_messages(scene: SinkScene) -> None:

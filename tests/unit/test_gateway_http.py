@@ -11,6 +11,8 @@ from dataclasses import replace
 import pytest
 
 from tests.kit.httpscene import FakeStore, Scene, serving
+from tiered.archive.state.sinklisting import ListedSink
+from tiered.archive.state.sinks import SinkState
 from tiered.codec.record.message import Message, decode_message
 from tiered.errors import Corrupt, Unavailable
 from tiered.http.archive.description import openapi
@@ -84,6 +86,17 @@ def test_topics_and_queues_page_by_page(scene: Scene) -> None:
     assert ([q["queue_id"] for q in said["queues"]], said.get("next")) == ([2], None)
     assert scene.json("/v1/topics/orders/queues?after=2")["queues"] == [], "the topic is there"
     assert scene.json("/v1/topics?prefix=none")["topics"] == []
+
+
+def test_sinks(scene: Scene, store: FakeStore) -> None:
+    assert scene.json("/v1/sinks") == {"stale": False, "sinks": []}
+    state = SinkState(b"i" * 16, "copy", 3, 1, None, None, 0, 17)
+    store.sinks_known = [ListedSink(state, 2, 5), ListedSink(replace(state, name="größe", physical=99), 0, 0)]
+    first, second = scene.json("/v1/sinks")["sinks"]
+    assert first == {
+        "sink": "copy", "revision": 3, "lineage": 1, "physical_offset": None, "commit": 17, "queues": 2, "left": 5,
+    }  # fmt: skip
+    assert (second["sink"], second["physical_offset"]) == ("größe", 99)
 
 
 def test_messages_are_whole_and_in_order(scene: Scene, store: FakeStore) -> None:

@@ -19,6 +19,7 @@ from tiered.archive.read.lookup import (
 from tiered.archive.read.view import View
 from tiered.archive.state.listing import TopicState, list_topics
 from tiered.archive.state.scope import EVERYTHING, Scope
+from tiered.archive.state.sinklisting import ListedSink, list_sinks
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import TieredError
@@ -299,6 +300,10 @@ class MessageStore(StoreOfMessages):
         only with ``system``."""
         found = list_topics(self._follower.whole().state.view, prefix=prefix, after=after)
         return (topic for topic in found if system or not self._topics.is_system(topic.topic))
+
+    def sinks(self) -> Iterator[ListedSink]:
+        """Sinks of the archive, and how far they are as of its last commit."""
+        return list_sinks(self._follower.whole().state.view)
 
     def queues(self, topic: str | None = None, *, after: MessageQueue | None = None) -> Iterator[QueueState]:
         """Archived queues of a topic, or of all, in order, those above ``after``; also those without a message now

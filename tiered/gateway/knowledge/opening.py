@@ -157,3 +157,4 @@ class LateStore:
     query = _once_open(MessageStore.query)
     list_topics = _once_open(MessageStore.list_topics)
     queues = _once_open(MessageStore.queues)
+    sinks = _once_open(MessageStore.sinks)

@@ -14,7 +14,7 @@ def openapi() -> dict[str, object]:
         "Every answer is JSON. A failure is an object error with status, message and fix. Where a failure"
         " comes after the beginning of a long answer, the object ends with a member error.",
         ((route, _operation(route)) for route in ROUTES),
-        {"Error": _ERROR, "Message": _MESSAGE, "Topic": _TOPIC, "Queue": _QUEUE},
+        {"Error": _ERROR, "Message": _MESSAGE, "Topic": _TOPIC, "Queue": _QUEUE, "Sink": _SINK},
     )
 
 
@@ -51,6 +51,13 @@ _QUEUE = record(
     queue_id=_WHOLE, min_offset=_WHOLE, max_offset=_WHOLE, messages=_WHOLE, bytes=_WHOLE,
     generation={"type": ["integer", "null"]}, oldest=_TIME, newest=_TIME,
 )  # fmt: skip
+_SINK = record(
+    "sink revision lineage physical_offset commit queues left",
+    sink=_STRING, revision={**_WHOLE, "description": "of the order that it goes by"}, lineage=_WHOLE,
+    physical_offset={"type": ["integer", "null"], "description": "below this place of the broker's log everything was given"},
+    commit={**_WHOLE, "description": "the commit that says so"}, queues=_WHOLE,
+    left={**_WHOLE, "description": "messages of these queues that are archived and were not given"},
+)  # fmt: skip
 _MESSAGE = record(
     "topic queue_id queue_offset store_timestamp born_timestamp tags keys unique_key msg_id properties body_size body_base64",
     topic=_STRING, queue_id=_WHOLE, queue_offset=_WHOLE, store_timestamp=_WHOLE, born_timestamp=_WHOLE, tags=_MAYBE,
@@ -75,6 +82,7 @@ _RESULTS: dict[str, dict[str, object]] = {
     "queues": record(
         "stale topic queues", stale=_STALE, topic=_STRING, queues=listing("Queue"), next=_next("integer")
     ),
+    "sinks": record("stale sinks", stale=_STALE, sinks=listing("Sink")),
     "messages": record(
         "topic queue_id min_offset max_offset messages next_offset end",
         topic=_STRING, queue_id=_WHOLE, min_offset=_WHOLE, max_offset=_WHOLE, messages=listing("Message"),

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from tiered.archive.read.lookup import KeyLookup, Located
 from tiered.archive.state.listing import TopicState
+from tiered.archive.state.sinklisting import ListedSink
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.errors import Corrupt, Invalid, Refused, TieredError, Unavailable
@@ -26,6 +27,7 @@ from tiered.http.archive.rows import (
     message_line,
     queue_fields,
     quoted,
+    sink_fields,
     topic_fields,
 )
 from tiered.http.refusals import HttpRefusal, dumped, error_fields, refused_parameter
@@ -62,6 +64,8 @@ class BrowsedStore(Protocol):
         self, topic: str | None = None, *, after: MessageQueue | None = None
     ) -> Iterator[QueueState]: ...
 
+    def sinks(self) -> Iterator[ListedSink]: ...
+
     def follow(self) -> bool: ...
 
 
@@ -79,6 +83,8 @@ class ArchivePages:
                 pieces = self._topics(values)
             case "queues":
                 pieces = self._queues(values)
+            case "sinks":
+                pieces = self._sinks()
             case "messages":
                 pieces = self._messages(values)
             case "compacted":
@@ -118,6 +124,9 @@ class ArchivePages:
         page = PageOfRows(rows if first is None else chain([first], rows), count, "queue_id")
         yield from listed(f'{beginning},"topic":{quoted(topic)},"queues":[', page, "]")
         yield page.end()
+
+    def _sinks(self) -> Iterator[bytes]:
+        yield from listed(f'{self._fresh()},"sinks":[', map(sink_fields, self._store.sinks()), "]}\n")
 
     def _query(self, values: Values) -> Iterator[bytes]:
         topic, key = str(values["topic"]), str(values["key"])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from tiered.archive.state.listing import TopicState
+from tiered.archive.state.sinklisting import ListedSink
 from tiered.archive.state.values import QueueState
 from tiered.codec.record.layout import SYS_COMPRESSED
 from tiered.codec.record.message import Message, body_fields, decode_message, message_fields
@@ -83,6 +84,20 @@ def queue_fields(queue: QueueState) -> dict[str, object]:
         "generation": queue.generation,
         "oldest": queue.min_store_time,
         "newest": queue.max_store_time,
+    }
+
+
+def sink_fields(listed: ListedSink) -> dict[str, object]:
+    """How far a sink is by the archive's word."""
+    state = listed.state
+    return {
+        "sink": state.name,
+        "revision": state.revision,
+        "lineage": state.lineage,
+        "physical_offset": state.physical,
+        "commit": state.commit_seq,
+        "queues": listed.queues,
+        "left": listed.left,
     }
 
 

@@ -40,6 +40,11 @@ ROUTES = (
         ),
     ),
     PageRoute(
+        "sinks",
+        "/v1/sinks",
+        "Destinations that the log is replicated to, and how far each is by the archive's word.",
+    ),
+    PageRoute(
         "messages",
         "/v1/topics/{topic}/queues/{queue}/messages",
         "Messages of a queue in order. A long search ends early: go on at next_offset until end is true.",

@@ -47,6 +47,12 @@ const topics = guarded(async after => {
     row(made, [t.topic, t.queues, t.messages, t.bytes, time(t.oldest), time(t.newest)], () => queues(t.topic));
   if (said.next !== undefined) row(made, ["more"], () => topics(said.next));
 });
+const sinks = guarded(async () => {
+  const said = await ask("/v1/sinks");
+  const made = table("sinks", ["sink", "everything below", "queues", "not given yet", "as of commit"]);
+  for (const s of said.sinks) row(made, [s.sink, s.physical_offset, s.queues, s.left, s.commit]);
+});
+at("sinks").onclick = () => sinks();
 at("read").onclick = () => topics();
 at("prefix").onchange = () => topics();
 topics();
