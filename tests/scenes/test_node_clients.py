@@ -189,9 +189,9 @@ def test_without_a_word_and_with_one_of_another_archive_everybody_goes_back(scen
             assert await read_all(served, consumer) == ([], 0)
             await served.vouch(tick="0-0")
             assert await read_all(served, consumer) == ([], 0)
-            await served.vouch(hold_ms=80)
+            await served.vouch(hold_ms=1500)
             assert (await served.ask(consumer, asks(0))).code == ResponseCode.SUCCESS
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(1.6)
             assert await read_all(served, consumer) == ([], 0)
 
     on_loop(test())
@@ -271,7 +271,7 @@ def test_one_consumer_too_many_is_answered_that_it_goes_back_and_hung_up_on(
     scene: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closed at once it would ask again and again, and read nothing."""
-    monkeypatch.setattr(server, "TURNED_SECONDS", 0.1)
+    monkeypatch.setattr(server, "TURNED_SECONDS", 1.5)
 
     async def test() -> None:
         async with node(at_default_level(scene.store), max_clients_per_host=2) as served:
@@ -315,18 +315,18 @@ def test_a_node_without_room_for_connections_says_so_to_gateways(scene: Cold) ->
 def test_connections_on_which_nobody_asks_are_ended_and_gateways_are_not(
     scene: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "IDLE_SECONDS", 1.2)
+    monkeypatch.setattr(server, "IDLE_SECONDS", 2.5)
 
     async def test() -> None:
         async with node(at_default_level(scene.store), stall_timeout_ms=1000) as served:
             gateway, mute, silent, beats = [await served.connect() for _ in range(4)]
             await served.vouch(gateway)
             await served.ask(silent, heartbeat("G", TOPIC))
-            for _ in range(5):
+            ended = [asyncio.create_task(peer.at_end()) for peer in (mute, silent)]
+            while not all(task.done() for task in ended):
                 await served.ask(beats, heartbeat("G", TOPIC))
-                await asyncio.sleep(0.6)
-            assert await mute.at_end()
-            assert await silent.at_end()
+                await asyncio.sleep(0.3)
+            assert [task.result() for task in ended] == [True, True]
             assert served.server.crowd.taken == 1
             assert (await served.vouch(gateway)).clients
             assert (await served.ask(beats, asks(0))).code == ResponseCode.SUCCESS
