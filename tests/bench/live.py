@@ -25,12 +25,12 @@ def _command(store: Path, messages: int, queues: int) -> list[str]:
     ]  # fmt: skip
 
 
-def _seed(store: Path, messages: int, queues: int) -> None:
+def seed_store(store: Path, messages: int, queues: int) -> None:
     """A store to start on, written by the program that goes on with it."""
     subprocess.run(_command(store, messages, queues), check=True, stdout=subprocess.DEVNULL)
 
 
-def _generator(store: Path, rate: int, seconds: float, queues: int) -> subprocess.Popen[bytes]:
+def generator(store: Path, rate: int, seconds: float, queues: int) -> subprocess.Popen[bytes]:
     command = [*_command(store, int(rate * seconds), queues), "--rate", str(rate)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
@@ -38,12 +38,12 @@ def _generator(store: Path, rate: int, seconds: float, queues: int) -> subproces
 def latency(work: Path, seconds: float) -> list[Row]:
     """Append → readable, 2,000 messages/s: an independent reader folds the bucket and reads each new run's store times."""
     store = work / "live"
-    _seed(store, 10, 8)
+    seed_store(store, 10, 8)
     daemon = Daemon(work, store, f"file://{work / 'larch'}", name="latency", **GROUP_COMMIT)
     waits: list[np.ndarray] = []
     with daemon.running():
         archive = opened(f"file://{work / 'larch'}")
-        writer = _generator(store, 2000, seconds, 8)
+        writer = generator(store, 2000, seconds, 8)
         fold, seen, more = MemoryStore(), -1, True
         while more:
             more = writer.poll() is None or daemon.status()["lag"]["bytes"] != 0
@@ -85,13 +85,13 @@ def objects(work: Path, seconds: float) -> list[Row]:
     counts: list[float] = []
     for queues in (10, 10_000):
         store, root = work / f"o{queues}", work / f"oa{queues}"
-        _seed(store, queues, queues)
+        seed_store(store, queues, queues)
         daemon = Daemon(work, store, f"file://{root}", name=f"objects{queues}", **GROUP_COMMIT)
         with daemon.running():
             daemon.wait_until(lambda d=daemon: d.status()["lag"]["bytes"] == 0, "the first messages archived")  # type: ignore[misc]
             before = sum(1 for p in root.rglob("*") if p.is_file())
             started = time.monotonic()
-            writer = _generator(store, 2000, seconds, queues)
+            writer = generator(store, 2000, seconds, queues)
             writer.wait()
             elapsed = time.monotonic() - started
             counts.append((sum(1 for p in root.rglob("*") if p.is_file()) - before) / elapsed)
