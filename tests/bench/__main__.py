@@ -40,6 +40,7 @@ from tests.bench.sealing import seal_day
 from tests.bench.segments import segments
 from tests.bench.sinkkafka import sink_kafka
 from tests.bench.sinklive import sink_backfill, sink_latency
+from tests.bench.sinkmirror import sink_mirror
 from tests.bench.startup import start_up
 from tests.bench.timequery import time_query
 from tests.bench.verifying import verifying
@@ -88,6 +89,7 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "sinkkafka": lambda work: sink_kafka(work, 10_000 if quick else 400_000),
         "sinklatency": lambda work: sink_latency(work, 4 if quick else 20),
         "sinkbackfill": lambda work: sink_backfill(work, 30_000 if quick else 1_000_000),
+        "sinkmirror": lambda work: sink_mirror(work, 10_000 if quick else 400_000),
         "placement": lambda work: placement(work, 100 if quick else None),
         "engines": lambda work: engines(3_000 if quick else 300_000),
         "kv-store": lambda work: key_value(work, *((20_000, 40_000) if quick else (2_000_000, 10_000_000))),

@@ -42,6 +42,7 @@ DELTA_POM = JAVA_DIRECTORY / "pom-sparkdelta.xml"
 REST_POM = JAVA_DIRECTORY / "pom-icebergrest.xml"
 REST_SOURCE = JAVA_DIRECTORY / "RestCatalog.java"
 KAFKA_POM = JAVA_DIRECTORY / "pom-kafka.xml"
+MIRROR_POM = JAVA_DIRECTORY / "pom-kafkamirror.xml"
 
 CHECKER_DIRECTORY = Path(__file__).with_name("porcupine")
 CHECKER_SOURCES = tuple(
@@ -75,6 +76,10 @@ REST_CATALOG = "iceberg-rest"
 KAFKA_VERSION = "4.4.0"
 KAFKA = f"kafka-{KAFKA_VERSION}"
 """Name of the counterpart that is a Kafka broker, as its pom file pins it."""
+MIRROR = "kafka-mirror"
+"""Name of the counterpart that is Kafka's MirrorMaker 2."""
+MIRROR_VERSION = "4.3.1"
+"""Newest whose Connect is published."""
 OLD_SPARK = "pyspark-oldest"
 """Name of the counterpart that is the oldest PySpark that is supported, with table formats for it."""
 MIDDLE_SPARK = "pyspark-4.2"
@@ -102,6 +107,7 @@ COUNTERPARTS = {
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
         Counterpart(REST_CATALOG, "restcatalog", ICEBERG),
         Counterpart(KAFKA, "kafka", KAFKA_VERSION),
+        Counterpart(MIRROR, "kafkamirror", MIRROR_VERSION),
         Counterpart(OLD_SPARK, "oldspark", "4.1.0"),
         Counterpart(MIDDLE_SPARK, "middlespark", "4.2.1"),
     )
@@ -169,6 +175,11 @@ def kafka_directory() -> Path:
     return root() / KAFKA
 
 
+def mirror_jars() -> Path:
+    """Where MirrorMaker's jars are."""
+    return root() / MIRROR / "lib"
+
+
 def spark_home(name: str) -> Path:
     """Where a PySpark that is not the newest (``python``) and table formats for it (``jars``) are."""
     return root() / name
@@ -222,6 +233,8 @@ def expected_marker(counterpart: Counterpart) -> str:
         facts["pom"] = _digest(REST_POM)
     if counterpart.tier == "kafka":
         facts["pom"] = _digest(KAFKA_POM)
+    if counterpart.tier == "kafkamirror":
+        facts["pom"] = _digest(MIRROR_POM)
     return json.dumps(facts, sort_keys=True)
 
 
@@ -243,6 +256,8 @@ def installed(name: str) -> bool:
         return (rest_classes() / "RestCatalog.class").exists()
     if counterpart.tier == "kafka":
         return (kafka_directory() / "lib").exists()
+    if counterpart.tier == "kafkamirror":
+        return mirror_jars().exists()
     if name in (OLD_SPARK, MIDDLE_SPARK):
         return all((spark_home(name) / part).exists() for part in ("python/pyspark", "jars"))
     if counterpart.tier == "porcupine":

@@ -64,6 +64,8 @@ def _install(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None
             _install_rest_catalog(counterpart, say)
         elif counterpart.tier == "kafka":
             _install_kafka(counterpart, say)
+        elif counterpart.tier == "kafkamirror":
+            _install_mirror(counterpart, say)
         elif counterpart.tier == "porcupine":
             _build_with_go(counterpart, cache.CHECKER_DIRECTORY, cache.checker_binary(), say)
         elif counterpart.tier == "etcd":
@@ -175,6 +177,15 @@ def _install_kafka(counterpart: cache.Counterpart, say: Callable[[str], None]) -
     if not _marked(counterpart):
         say(f"{counterpart.name}: mvn copies published jars (43 MB, some seconds) to {home / 'lib'}")
         _copy_jars(cache.KAFKA_POM, home / "lib")
+
+
+def _install_mirror(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None:
+    _need("mvn", "java")
+    jars = cache.mirror_jars()
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    if not _marked(counterpart):
+        say(f"{counterpart.name}: mvn copies published jars (34 MB, up to some minutes) to {jars}")
+        _copy_jars(cache.MIRROR_POM, jars)
 
 
 def _install_spark(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None:
