@@ -469,4 +469,10 @@ MUTANTS = (
         "if generation == now[queue][0]",
         "tests/scenes/test_cli_status.py -k whose_tail_the_broker_lost",
     ),
+    Mutant(
+        "tiered/cli/figures.py",
+        "            kept.update(kept_back(piece))\n",
+        "            kept = dict(kept_back(piece))\n",
+        "tests/unit/test_status_figures.py::test_pieces_say_what_the_whole_fold_says",
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from tests.kit.command import archive_once, tiered
 from tests.kit.pipeline import Crafted
+from tiered.archive.checkpoint.partial import PartialStore, PartialView
+from tiered.archive.state.scope import Scope
 from tiered.clock import SystemClock
 from tiered.daemon.brokertopics import NOTES_FILE
 from tiered.settings import ONE_DAY_MS
@@ -62,6 +65,10 @@ def test_deleted_topics_and_what_becomes_of_them(place: tuple[Path, str], tmp_pa
 
 
 SEEN = "trimmed 2 d after a daemon beside the broker has seen it"
+LOST = (
+    "1 of its queues stay, with messages at their end that the broker lost, and wrote nothing in place of, "
+    "before it deleted the topic"
+)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +78,7 @@ SEEN = "trimmed 2 d after a daemon beside the broker has seen it"
             1,
             False,
             1,
-            f"{SEEN}; 1 of its queues stay, with messages at their end that the broker lost, and wrote nothing in place of, "
-            "before it deleted the topic",
+            f"{SEEN}; {LOST}",
         ),
         (1, True, 2, SEEN),
         (0, False, 0, f"closed parts of 1 of its queues: {SEEN}"),
@@ -96,6 +102,48 @@ def test_a_deleted_topic_whose_tail_the_broker_lost_is_not_called_forgotten(
     place = (Path(broker.store), f"file://{archive}")
     (gone,) = status(place, "--set", "retain.deleted_topic_ms=2d")["deleted_topics"]
     assert (gone["messages"], gone["retention"]) == (messages, told)
+
+
+def test_behind_a_checkpoint_deleted_topics_are_counted_with_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fold of what lies behind it reads all commits there: there are as many folds with ten such topics as with one."""
+    one, ten = (saved_with_deleted(tmp_path / str(number), number) for number in (1, 10))
+    real, folds = PartialStore._anew, list[Scope]()
+
+    def anew(self: PartialStore, scope: Scope, *more: Any) -> PartialView:
+        folds.append(scope)
+        return real(self, scope, *more)
+
+    monkeypatch.setattr(PartialStore, "_anew", anew)
+    after = ("--set", "retain.deleted_topic_ms=2d")
+    seen = []
+    for place, number in ((one, 1), (ten, 10)):
+        found = status(place, *after)["deleted_topics"]
+        assert [gone["retention"] for gone in found] == [f"{SEEN}; {LOST}"] * number
+        seen.append(len(folds))
+        folds.clear()
+    assert seen[0] == seen[1] > 0
+
+
+def saved_with_deleted(place: Path, topics: int) -> tuple[Path, str]:
+    """Deleted topics whose tails the broker lost, and a checkpoint that is behind."""
+    broker, archive = Crafted(place / "store", file_bytes=1 << 16), place / "archive"
+    archived = partial(archive_once, broker.store, archive, "hold.max_disk_percent=99")
+    for number in range(topics):
+        broker.send(f"Gone{number}")
+    lost = broker.send("Gone0").physical_offset
+    for number in range(1, topics):
+        broker.send(f"Gone{number}")
+    assert archived("archive.checkpoint_commits=1").code == 0
+    broker.crash(lost)
+    for _ in range(topics + 1):
+        broker.send("Here", body=b"another")
+    assert archived().code == 0
+    config = Path(broker.store) / "config"
+    config.mkdir(exist_ok=True)
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": {"Here": {}}}))
+    return Path(broker.store), f"file://{archive}"
 
 
 def test_what_is_forgotten_and_when(place: tuple[Path, str]) -> None:

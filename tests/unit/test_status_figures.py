@@ -16,6 +16,7 @@ from tiered.archive.rewrite.mergeplan import windows
 from tiered.archive.rewrite.seal import SealOptions
 from tiered.archive.rewrite.sealplan import sealable
 from tiered.archive.rewrite.waiting import Waiting
+from tiered.archive.state.forgotten import kept_back
 from tiered.archive.state.keys import CLOSED, GAP, HEAD, RUN, object_key, offset_key, queue_key, topic_key
 from tiered.archive.state.layout import RUN_RECORD_DTYPE
 from tiered.archive.state.listing import list_topics
@@ -61,6 +62,8 @@ def test_pieces_say_what_the_whole_fold_says(grown: SavedHistory, state: Archive
         len(empty),
         sum(topic_key(t) in gone for t in empty),
     )
+    assert found.kept == dict(kept_back(whole.view))
+    assert sum(kept.lost + kept.closed + kept.gaps for kept in found.kept.values()) > 0
     assert found.merging == windows(whole, MergeOptions.of(SETTINGS).bounds) != []
     assert found.sealing == sealable(whole, SealOptions.of(SETTINGS).bounds, LATE_MS) != []
     assert found.objects == list(whole.objects())

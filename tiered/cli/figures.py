@@ -15,6 +15,7 @@ from tiered.archive.rewrite.mergeplan import Window
 from tiered.archive.rewrite.seal import SealOptions
 from tiered.archive.rewrite.sealplan import Sealable
 from tiered.archive.rewrite.waiting import Waiting
+from tiered.archive.state.forgotten import KeptBack, kept_back
 from tiered.archive.state.keys import CLOSED, GAP, QUEUE, topic_of
 from tiered.archive.state.tallies import Totals, count, lite_tally, records
 from tiered.archive.state.values import ObjectState
@@ -29,8 +30,8 @@ NOTHING = Totals(0, 0, 0, 0)
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Of all queues. ``lite``: ``None`` where no lite queue was ever seen. ``empty_queues`` have no run; ``waiting_queues`` of
-    them are of topics that were asked for. ``topics``: messages of each, if they were asked for. ``objects``: all, in the
-    order of the log."""
+    them are of topics that were asked for. ``topics``: messages of each, if they were asked for, and ``kept``: what keeps
+    queues beside live messages, of those that have such. ``objects``: all, in the order of the log."""
 
     queues: Totals
     gaps: int
@@ -39,6 +40,7 @@ class Figures:
     empty_queues: int
     waiting_queues: int
     topics: dict[str, int]
+    kept: dict[str, KeptBack]
     merging: list[Window]
     sealing: list[Sealable]
     objects: list[ObjectState]
@@ -57,15 +59,18 @@ def figures(
     waiting = Waiting(state, merging.bounds, sealing.bounds, now_ms)
     queues, lite = _Queues(gone, by_topic), NOTHING
     gaps = closed = 0
+    kept: dict[str, KeptBack] = {}
     for piece in all_pieces(state.view):
         queues.add(piece)
         waiting.add(piece)
         gaps, closed = gaps + count(piece, GAP), closed + count(piece, CLOSED)
         lite = _both(lite, lite_tally(piece) or NOTHING)
+        if by_topic:
+            kept.update(kept_back(piece))
     return Figures(
         queues.totals, gaps, closed, lite if lite.queues else None, queues.empty, queues.waiting,
-        {topic_of(head): messages for head, messages in queues.topics.items()}, waiting.merging(), waiting.sealing(),
-        waiting.objects(),
+        {topic_of(head): messages for head, messages in queues.topics.items()}, kept, waiting.merging(),
+        waiting.sealing(), waiting.objects(),
     )  # fmt: skip
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tiered.archive.read.view import View
 from tiered.archive.rewrite.holds import holds_in_force
-from tiered.archive.rewrite.policy import policy_from
-from tiered.archive.state.forgotten import kept_back
+from tiered.archive.rewrite.policy import RetentionPolicy, policy_from
+from tiered.archive.state.forgotten import KeptBack
 from tiered.archive.state.values import Forgotten, Head, ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.cli.figures import Figures
@@ -20,6 +20,8 @@ from tiered.text.prices import Price
 MONTH_MS = ONE_DAY_MS * 365 / 12
 LEAST_AGE_MS = 3_600_000
 """Of an archive whose pace of writing means something."""
+
+_NOTHING = KeptBack(0, 0, 0)
 
 
 def month(
@@ -86,33 +88,39 @@ def forgotten_queues(
     }
 
 
-def deleted_topics(view: View, settings: Settings, held: Mapping[str, int]) -> list[dict[str, object]] | str:
-    """Topics that the broker of ``source.store_dir`` deleted, and what retention does with what is archived of them. ``held``:
-    messages by topic."""
+def deleted_topics(view: View, settings: Settings, found: Figures) -> list[dict[str, object]] | str:
+    """Topics that the broker of ``source.store_dir`` deleted, and what retention does with what is archived of them. ``found``:
+    figures by topic. Of the archive nothing is asked but, once, its legal holds."""
     broker = BrokersTopics(settings, view.identity.archive_id, notes=False)
     try:
-        gone = broker.deleted(set(held))
+        gone = broker.deleted(set(found.topics))
     except TieredError as error:
         return f"not known: {error}"
-    empty = broker.empty_noted() if gone else {}
+    if not gone:
+        return []
+    empty, policy = broker.empty_noted(), _policy(view, settings)
     return [
         {
             "topic": topic,
-            "messages": held[topic],
+            "messages": found.topics[topic],
             "seen_ms": since_ms,
-            "retention": "; ".join(_becomes(view, settings, topic, since_ms, held[topic], empty.get(topic))),
+            "retention": "; ".join(
+                _becomes(
+                    found.kept.get(topic, _NOTHING),
+                    found.topics[topic],
+                    list(_fate(settings, policy, topic, since_ms)),
+                    list(_left(settings, empty.get(topic))),
+                )
+            ),
         }
         for topic, since_ms in sorted(gone.items())
     ]
 
 
-def _becomes(
-    view: View, settings: Settings, topic: str, since_ms: int | None, messages: int, empty_ms: int | None
-) -> Iterator[str]:
-    """What becomes of a deleted topic: of its messages, of what it keeps without any, or of its queues."""
-    kept = kept_back(view.state.view, topic)
+def _becomes(kept: KeptBack, messages: int, fate: list[str], left: list[str]) -> Iterator[str]:
+    """What becomes of a deleted topic: of its messages (``fate``), of what it keeps without any, or its queues (``left``)."""
     if messages:
-        yield from _fate(view, settings, topic, since_ms)
+        yield from fate
     if kept.lost:
         yield (
             f"{kept.lost} of its queues stay, with messages at their end that the broker lost, and wrote nothing in place of, "
@@ -121,11 +129,11 @@ def _becomes(
     if messages:
         return
     if kept.closed:
-        yield f"closed parts of {kept.closed} of its queues: {'; '.join(_fate(view, settings, topic, since_ms))}"
+        yield f"closed parts of {kept.closed} of its queues: {'; '.join(fate)}"
     if kept.gaps:
         yield f"{kept.gaps} of its queues stay with a gap, the note of messages that were lost"
-    if not (kept.lost or kept.closed or kept.gaps):
-        yield from _left(settings, empty_ms)
+    if kept == _NOTHING:
+        yield from left
 
 
 def _left(settings: Settings, since_ms: int | None) -> Iterator[str]:
@@ -138,12 +146,21 @@ def _left(settings: Settings, since_ms: int | None) -> Iterator[str]:
         yield f"no message is left; forgotten from {second(since_ms + settings.gc.grace_ms)} on"
 
 
-def _fate(view: View, settings: Settings, topic: str, since_ms: int | None) -> Iterator[str]:
+def _policy(view: View, settings: Settings) -> RetentionPolicy | str:
+    """Rules and legal holds, or why they are not known."""
     try:
-        holds = holds_in_force(view.log.provider, view.keys, view.identity.archive_id)
-        policy = policy_from(settings.retain, holds)
+        return policy_from(
+            settings.retain, holds_in_force(view.log.provider, view.keys, view.identity.archive_id)
+        )
     except TieredError as error:
-        yield f"not known: {error}"
+        return f"not known: {error}"
+
+
+def _fate(
+    settings: Settings, policy: RetentionPolicy | str, topic: str, since_ms: int | None
+) -> Iterator[str]:
+    if isinstance(policy, str):
+        yield policy
         return
     after_ms, rule = settings.retain.deleted_topic_ms, policy.rule(topic)
     own = any(policy.rule(topic) is each for _, each in policy.patterns)

@@ -97,7 +97,7 @@ def command(
             ),
         }
         if beside:
-            told["deleted_topics"] = deleted_topics(opened.view, settings, found.topics)
+            told["deleted_topics"] = deleted_topics(opened.view, settings, found)
         told["encryption"] = _encryption(opened)
         daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
         told["daemon"] = daemon if daemon is not None else "not running here"

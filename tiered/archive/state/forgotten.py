@@ -18,10 +18,11 @@ from tiered.archive.state.keys import (
     prefixed,
     split_closed_key,
     split_run_key,
-    topic_key,
+    topic_of,
 )
 from tiered.archive.state.layout import QUEUE_DTYPE, RUN_RECORD_DTYPE, packed_table, table
 from tiered.archive.state.tallies import records
+from tiered.archive.state.walking import QUEUE_ID_BYTES
 from tiered.codec.types import Ints
 from tiered.metadata.base import MetadataView
 
@@ -73,9 +74,15 @@ class KeptBack:
     gaps: int
 
 
-def kept_back(view: MetadataView, topic: str) -> KeptBack:
-    """What keeps the queues of one topic from being forgotten. As many steps as the topic has closed parts and gaps."""
-    of_topic = topic_key(topic)
+def kept_back(view: MetadataView) -> Iterator[tuple[str, KeptBack]]:
+    """What keeps queues from being forgotten, of each topic that has such. As many steps as there are closed parts and gaps."""
+    heads = {split_closed_key(key)[0][:-QUEUE_ID_BYTES] for key, _ in view.iterate(CLOSED)}
+    heads.update(split_run_key(key)[0][:-QUEUE_ID_BYTES] for key, _ in view.iterate(GAP))
+    for head in sorted(heads):
+        yield topic_of(head), _of_topic(view, head)
+
+
+def _of_topic(view: MetadataView, of_topic: bytes) -> KeptBack:
     parts = list(view.iterate(CLOSED + of_topic))
     names = [split_closed_key(key) for key, _ in parts]
     records = table([value for _, value in parts], RUN_RECORD_DTYPE)
