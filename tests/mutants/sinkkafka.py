@@ -110,7 +110,7 @@ MUTANTS = (
         "tiered/sink/kafka/placing.py",
         "one_by_one & ~beside",
         "one_by_one",
-        f"{_UNIT}::test_runs_of_few_reports_never_say_what_is_not_so",
+        f"{_UNIT}::test_somebody_elses_records_among_them_make_a_wide_run_once",
     ),
     Mutant(
         "tiered/sink/propertycolumns.py",
