@@ -179,12 +179,6 @@ MUTANTS = (
         f"{_BACKFILL}::test_a_queue_goes_on_in_the_partition_that_the_sink_gave_it",
     ),
     Mutant(
-        "tiered/sink/kafka/hanging.py",
-        "    deadline = clock.monotonic() + settings.transaction_timeout_ms / 1000 + _CLEANED_SECONDS\n",
-        "    deadline = clock.monotonic()\n",
-        f"{_BACKFILL}::test_a_part_waits_until_what_it_put_is_shown",
-    ),
-    Mutant(
         "tiered/sink/kafka/partmaps.py",
         "self._maps[queue] = told if before is None else before.then(told)\n",
         "self._maps[queue] = told\n",
