@@ -134,8 +134,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/knowledge/openbroker.py",
-        'if value != "false")',
-        'if value == "true")',
+        'if value.lower() != "false")',
+        'if value.lower() == "true")',
         f"{_DIRECTING}::test_what_a_brokers_configuration_says",
     ),
     Mutant(

@@ -542,7 +542,7 @@ def configuration(**settings: str) -> bytes:
     ],
 )
 def test_what_a_brokers_configuration_says(settings: dict[str, str], closed: bool) -> None:
-    assert (why_closed(configuration(**settings).decode()) is not None) is closed
+    assert (why_closed(configuration(**settings)) is not None) is closed
 
 
 @pytest.mark.parametrize(

@@ -88,14 +88,14 @@ class Broker:
 
     def max_message_bytes(self) -> int | None:
         """The largest body that it accepts; ``None`` if it does not say."""
-        told = _properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body)).get("maxMessageSize", "")
+        told = properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body)).get("maxMessageSize", "")
         return int(told) if told.isascii() and told.isdigit() else None
 
     def facts(self) -> BrokerFacts:
         """Who it is and how it is set."""
         answer = self._good(RequestCode.GET_BROKER_RUNTIME_INFO)
         told = parse(bytes(answer.body), self.client.dial).get("table") or {}
-        config = _properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body))
+        config = properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body))
         return BrokerFacts(
             name=config.get("brokerName", ""),
             cluster=config.get("brokerClusterName", ""),
@@ -286,7 +286,7 @@ def _topics(body: bytes, name: str) -> frozenset[str]:
     return frozenset(str(queue["topic"]) for queue, _ in entries if "topic" in queue)
 
 
-def _properties(body: bytes) -> dict[str, str]:
+def properties(body: bytes) -> dict[str, str]:
     """Java properties as the broker prints them: one ``key=value`` a line."""
     pairs = (line.partition("=") for line in body.decode("utf-8", "replace").splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tiered.archive.encryption.provider import encrypted
-from tiered.archive.keys import ArchiveKeys
-from tiered.archive.read.find import find_identity
 from tiered.archive.state.sinks import sinks as known_sinks
 from tiered.cli import sinkbackfill, sinkoffsets
-from tiered.cli.access import archive_settings, reading
+from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
+from tiered.cli.sinkorders import opened_orders
 from tiered.cli.sinkverify import verify_command
 from tiered.cli.status import ask_daemon
 from tiered.clock import SystemClock
 from tiered.errors import Invalid
-from tiered.provider.open import open_provider
 from tiered.settings import Settings
 from tiered.sink.book import SinkBook, StoredSink
 from tiered.sink.kinds import find_kind
@@ -123,7 +119,7 @@ def add_command(
         not from_now,
     )
     find_kind(kind).check(order)
-    with _opened(out, config, archive, sets) as place:
+    with opened_orders(out, config, archive, sets) as place:
         now_ms = SystemClock().now_ms()
         if dry_run:
             place.book.refuse_taken(name)
@@ -140,7 +136,7 @@ def list_command(
 ) -> None:
     """Every sink as it is ordered."""
     out = output(json)
-    with _opened(out, config, archive, sets) as place:
+    with opened_orders(out, config, archive, sets) as place:
         found = place.book.sinks()
         out.table(ORDERED, map(_ordered, found))
         if not found:
@@ -256,7 +252,7 @@ def remove_command(
 ) -> None:
     """Replicate to it no longer, and forget how far it was. The destination stays as it is."""
     out = output(json)
-    with _opened(out, config, archive, sets) as place:
+    with opened_orders(out, config, archive, sets) as place:
         found = place.book.sink(name) if dry_run else place.book.remove(name)
         out.table(ORDERED, [_ordered(found)])
         _said(out, dry_run, "removed")
@@ -272,7 +268,7 @@ def _change(
     sets: list[str] | None,
     said: str,
 ) -> None:
-    with _opened(out, config, archive, sets) as place:
+    with opened_orders(out, config, archive, sets) as place:
         told = wanted(place.book.sink(name))
         if dry_run:
             old = place.book.sink(name)
@@ -285,26 +281,6 @@ def _change(
 
 def _said(out: Output, dry_run: bool, text: str) -> None:
     out.note("nothing was changed: --dry-run" if dry_run else text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    book: SinkBook
-
-
-@contextmanager
-def _opened(
-    out: Output, config: Path | None, archive: str | None, sets: list[str] | None
-) -> Iterator[_Place]:
-    settings = archive_settings(out, config, archive, sets).settings
-    provider = encrypted(
-        open_provider(settings.archive.url, settings.store, SystemClock()), settings.encryption
-    )
-    try:
-        keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
-        yield _Place(SinkBook(provider, keys, find_identity(provider, keys).archive_id))
-    finally:
-        provider.close()
 
 
 def _running(settings: Settings, state: str | None) -> dict[str, dict[str, Any]] | None:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from typing import Annotated
 
 import typer
 
-from tiered.archive.encryption.provider import encrypted
-from tiered.archive.keys import ArchiveKeys
-from tiered.archive.read.find import find_identity
-from tiered.cli.access import archive_settings
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
+from tiered.cli.sinkorders import opened_orders
 from tiered.clock import SystemClock
 from tiered.errors import Conflict, Invalid
-from tiered.provider.open import open_provider
 from tiered.sink.backfill import BackfillBook
-from tiered.sink.book import SinkBook, StoredSink
+from tiered.sink.book import StoredSink
 from tiered.sink.ending import end_backfill
 from tiered.sink.kinds import SinkPlace
 from tiered.text.human import Kind
@@ -57,18 +52,14 @@ def command(
     out = output(json)
     if dry_run and not end:
         raise Invalid("there is nothing to be changed", option="--dry-run", hint="it goes with --end")
-    settings, clock = archive_settings(out, config, archive, sets).settings, SystemClock()
-    provider = encrypted(open_provider(settings.archive.url, settings.store, clock), settings.encryption)
-    with closing(provider):
-        keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
-        archive_id = find_identity(provider, keys).archive_id
-        book, backfills = SinkBook(provider, keys, archive_id), BackfillBook(provider, keys, archive_id)
-        stored = book.sink(name)
-        if end and (stored.backfill is None or stored.backfill.done is not None):
+    with opened_orders(out, config, archive, sets) as opened:
+        backfills = BackfillBook(opened.provider, opened.keys, opened.archive_id)
+        stored = opened.book.sink(name)
+        if end and stored.under_way is None:
             raise Conflict("no backfill of this sink is under way", sink=name)
         if end and not dry_run:
-            place = SinkPlace(archive_id, keys.cluster, keys.broker, 0, name)
-            stored = end_backfill(book, backfills, stored, place, clock, os.urandom)
+            place = SinkPlace(opened.archive_id, opened.keys.cluster, opened.keys.broker, 0, name)
+            stored = end_backfill(opened.book, backfills, stored, place, SystemClock(), os.urandom)
         row = _row(backfills, stored)
     out.table(COLUMNS, [row])
     if end:
@@ -80,7 +71,7 @@ def _row(backfills: BackfillBook, stored: StoredSink) -> tuple[object, ...]:
     if backfill is None:
         return stored.name, "none", None, None, None, None, None, None
     plan = backfills.plan(backfill.backfill_id)
-    state = "given" if backfill.done is not None else "asked for" if plan is None else "under way"
+    state = "given" if stored.given else "asked for" if plan is None else "under way"
     if plan is None:
         return stored.name, state, None, None, None, None, None, None
     done = backfills.done(plan).values()

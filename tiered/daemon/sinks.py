@@ -60,10 +60,6 @@ def start_sinks(
     return made
 
 
-def _done(stored: StoredSink) -> int:
-    return 0 if stored.backfill is None or stored.backfill.done is None else stored.backfill.done
-
-
 class SinkServices:
     """All sinks of one writer. ``ledger`` rides on its line."""
 
@@ -136,26 +132,25 @@ class SinkServices:
             elif running.runner.stored.revision != each.revision:
                 running.runner.change(each)
                 running.service.wake()
-        for state in known_sinks(self._parts.log.frozen().view):
+        known = {state.sink_id: state for state in known_sinks(self._parts.log.frozen().view)}
+        for state in known.values():
             if state.sink_id not in stored:
                 self._ledger.keep(SinkAdvance(state.sink_id, state.name, 0, 0, 0, step=SinkStep.REMOVED))
         self._looked = self._clock.monotonic()
         self._tell(None)
-        self._sweep(stored)
+        reached = {state.sink_id: state.revision for state in known.values()}
+        if all(reached.get(each.sink_id, 0) >= each.given for each in stored.values()):
+            self._sweep(stored)
 
     def _sweep(self, stored: Mapping[bytes, StoredSink]) -> None:
-        """Delete what backfills have left in the bucket, once the archive knows that it was taken up, or nobody wants it."""
-        known = {state.sink_id: state.revision for state in known_sinks(self._parts.log.frozen().view)}
+        """Delete what backfills have left in the bucket that nobody wants; all that was given is taken up."""
         now = sorted((each.sink_id, each.revision) for each in stored.values())
-        given = [
-            each for each in stored.values() if each.backfill is not None and each.backfill.done is not None
-        ]
-        if now == self._swept or any(known.get(each.sink_id, 0) < _done(each) for each in given):
+        if now == self._swept:
             return
         wanted = {
-            (each.sink_id, each.backfill.backfill_id)
+            (each.sink_id, each.under_way.backfill_id)
             for each in stored.values()
-            if each.backfill is not None and each.backfill.done is None
+            if each.under_way is not None
         }
         try:
             gone = self._backfills.sweep(lambda *ids: ids in wanted)

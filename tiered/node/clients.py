@@ -165,7 +165,7 @@ class ClientDoor:
             return None
         over = turns.is_over(pull, self._clock.monotonic(), vouch.recheck_ms / 1000)
         bounds = (made.next_offset, made.min_offset, made.max_offset)
-        answer = _answer(request, code, remark, _MASTER if over else vouch.broker_id, bounds)
+        answer = _pulled(request, code, remark, _MASTER if over else vouch.broker_id, bounds)
         answer.body = made.body
         return answer
 
@@ -177,25 +177,18 @@ class ClientDoor:
         offset = number_field(request.ext, "queueOffset")
         remark = "a read node gives messages only: ask the master"
         bounds = (offset, min(0, offset), min(offset + 1, MAX_OFFSET))
-        return _answer(request, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, _MASTER, bounds)
+        return _pulled(request, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, _MASTER, bounds)
 
     def beside(self, request: Command) -> Command:
         """A client says that it is there, or goes: nothing is kept of that."""
-        return Command(
-            ResponseCode.SUCCESS,
-            request.opaque,
-            RESPONSE,
-            version=request.version,
-            language=request.language,
-            binary=request.binary,
-        )
+        return _answer(request, ResponseCode.SUCCESS)
 
     def is_pull(self, request: Command) -> bool:
         """Whether it is a pull, of what ``asks`` takes."""
         return request.code in _PULLS
 
 
-def _answer(
+def _pulled(
     request: Command, code: ResponseCode, remark: str, suggested: int, bounds: tuple[int, int, int]
 ) -> Command:
     following, low, high = bounds
@@ -205,13 +198,13 @@ def _answer(
         "minOffset": str(low),
         "maxOffset": str(high),
     }
+    return _answer(request, code, remark, fields)
+
+
+def _answer(
+    request: Command, code: ResponseCode, remark: str | None = None, fields: dict[str, str] | None = None
+) -> Command:
     return Command(
-        code,
-        request.opaque,
-        RESPONSE,
-        remark,
-        fields,
-        version=request.version,
-        language=request.language,
+        code, request.opaque, RESPONSE, remark, fields or {}, version=request.version, language=request.language,
         binary=request.binary,
-    )
+    )  # fmt: skip

@@ -60,9 +60,19 @@ class StoredSink:
         return self.order.name
 
     @property
+    def under_way(self) -> SinkBackfill | None:
+        """The backfill that others are giving it just now."""
+        return None if self.backfill is None or self.backfill.done is not None else self.backfill
+
+    @property
+    def given(self) -> int:
+        """The revision with which a backfill was given that is the last thing asked for, or 0."""
+        return 0 if self.backfill is None or self.backfill.done is None else self.backfill.done
+
+    @property
     def holds_retention(self) -> bool:
         """Whether retention waits for it: it is required, or others are giving it its history just now."""
-        return self.order.required or (self.backfill is not None and self.backfill.done is None)
+        return self.order.required or self.under_way is not None
 
     @property
     def anew(self) -> int:

@@ -27,8 +27,8 @@ def end_backfill(
     """Take every part that is not done from whoever gives it, and note how far it is; then the next order of the sink, which
     takes up what there is. ``place``: of the sink's log. Run again it does what is left. ``Conflict``: none is under way.
     Errors as of ``Sink``."""
-    backfill = stored.backfill
-    if backfill is None or backfill.done is not None:
+    backfill = stored.under_way
+    if backfill is None:
         raise Conflict(
             "no backfill of this sink is under way", sink=stored.name, hint="tiered sink backfill shows it"
         )

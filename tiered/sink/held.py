@@ -76,8 +76,8 @@ class HeldSink:
         self, stored: StoredSink, known: SinkState | None, fold: Callable[[], ArchiveState]
     ) -> WaitingSink | None:
         """Whether the sink waits. ``known``: what this process told the archive of it last."""
-        backfill = stored.backfill
-        if backfill is None or backfill.done is not None:
+        backfill = stored.under_way
+        if backfill is None:
             return None
         plan = self._planned(stored)
         if plan is None:
@@ -106,9 +106,7 @@ class HeldSink:
         ``own``: as it keeps it; ``recorded``: as the archive does. ``None``: there is nothing to take up.
         ``Invalid`` if it does not begin where the sink is."""  # fmt: skip
         backfill = stored.backfill
-        if backfill is None or backfill.done is None or known is None or recorded is None:
-            return None
-        if known.revision >= backfill.done:
+        if backfill is None or known is None or recorded is None or known.revision >= stored.given:
             return None
         plan = self._planned(stored)
         if plan is None or self._book is None:

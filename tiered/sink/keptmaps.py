@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections import defaultdict
 from collections.abc import Iterable
 
 from tiered.archive.state.offsetmap import OffsetMap, map_of_runs
@@ -40,6 +41,14 @@ def map_of_placed(start: int, end: int, placed: Iterable[Placed]) -> OffsetMap:
         return map_of_runs(start, end, "", "", 0, columns)
     one = runs[0]
     return map_of_runs(min(start, one.first_offset), end, one.target, one.target_id, one.partition, columns)
+
+
+def by_queue(placed: Iterable[Placed]) -> dict[MessageQueue, list[Placed]]:
+    """Runs of each queue, in their order."""
+    made: defaultdict[MessageQueue, list[Placed]] = defaultdict(list)
+    for run in placed:
+        made[run.queue].append(run)
+    return made
 
 
 def placed_of(queue: MessageQueue, known: OffsetMap) -> tuple[Placed, ...]:

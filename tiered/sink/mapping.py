@@ -4,8 +4,7 @@ destination and the archive (DESIGN.md, "Sinks", J9)."""
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tiered.archive.state.keys import queue_key
 from tiered.archive.state.offsetmap import OffsetMap, nothing_given
@@ -15,7 +14,6 @@ from tiered.feed.base import Follow
 from tiered.model import MessageQueue
 from tiered.sink.base import (
     OffsetSink,
-    Placed,
     RemindedSink,
     SafePoint,
     Sink,
@@ -24,7 +22,7 @@ from tiered.sink.base import (
     WentTo,
 )
 from tiered.sink.book import StoredSink
-from tiered.sink.keptmaps import map_of_placed
+from tiered.sink.keptmaps import by_queue, map_of_placed
 
 Follows = Mapping[MessageQueue, Follow]
 OffsetMaps = Mapping[MessageQueue, OffsetMap]
@@ -38,7 +36,7 @@ def maps_of_flush(
     """What a flush tells of each queue that it moved from where it was ``before``. Of a sink without offsets: nothing."""
     if not isinstance(sink, OffsetSink):
         return {}
-    placed = _by_queue(safe.placed)
+    placed = by_queue(safe.placed)
     made = {}
     for queue, follow in changed.items():
         start = min(before.get(queue, Follow()).next, follow.next)
@@ -100,11 +98,4 @@ def _unmapped(
             told.target_id if told is not None and some else "",
             None if before is None else before.physical, follow.physical,
         )  # fmt: skip
-    return made
-
-
-def _by_queue(placed: Iterable[Placed]) -> dict[MessageQueue, list[Placed]]:
-    made: defaultdict[MessageQueue, list[Placed]] = defaultdict(list)
-    for run in placed:
-        made[run.queue].append(run)
     return made

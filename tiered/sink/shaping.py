@@ -128,10 +128,7 @@ class ShapingSink:
     def join(self, parts: Sequence[str], maps: Mapping[MessageQueue, OffsetMap]) -> None:
         """Parts had the same shape; maps have the source's names of topics."""
         if isinstance(self._sink, JoiningSink):
-            renamed = {
-                MessageQueue(self._renamed(queue.topic), queue.queue_id): told for queue, told in maps.items()
-            }
-            self._sink.join(parts, renamed)
+            self._sink.join(parts, {self._there(queue): told for queue, told in maps.items()})
 
     def joined(self, parts: Sequence[str]) -> None:
         """Let go of what was needed to join."""
@@ -141,11 +138,7 @@ class ShapingSink:
     def mark(self, rewound: Sequence[Rewound]) -> None:
         """With the names that topics have at the destination; nothing where it takes no marks."""
         if isinstance(self._sink, RewindMarking):
-            renamed = [
-                gone._replace(queue=MessageQueue(self._renamed(gone.queue.topic), gone.queue.queue_id))
-                for gone in rewound
-            ]
-            self._sink.mark(renamed)
+            self._sink.mark([gone._replace(queue=self._there(gone.queue)) for gone in rewound])
 
     def flush(self, position: SinkPosition) -> SafePoint:
         safe = self._sink.flush(position)
@@ -188,6 +181,10 @@ class ShapingSink:
             )  # fmt: skip
         return new
 
+    def _there(self, queue: MessageQueue) -> MessageQueue:
+        """A queue by its topic's new name. ``Invalid`` as of ``_renamed``."""
+        return MessageQueue(self._renamed(queue.topic), queue.queue_id)
+
     def _record(self, batch: SinkBatch, row: int, names: list[bytes], value: bytes | None) -> bytes:
         """One record with what the shape changes; where it lies in the broker's log and when it came stay what they are."""
         header = batch.messages.headers[row]
@@ -225,7 +222,7 @@ class ShapingOffsetSink(ShapingSink):
     def placed_between(
         self, unmapped: Mapping[MessageQueue, Unmapped]
     ) -> dict[MessageQueue, tuple[Placed, ...]]:
-        names = {MessageQueue(self._renamed(queue.topic), queue.queue_id): queue for queue in unmapped}
+        names = {self._there(queue): queue for queue in unmapped}
         found = self._offsets.placed_between({name: unmapped[queue] for name, queue in names.items()})
         return {
             names[name]: tuple(run._replace(queue=names[name]) for run in placed)
@@ -235,9 +232,7 @@ class ShapingOffsetSink(ShapingSink):
     def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
         """The archive's maps have the source's names of topics."""
         if isinstance(self._sink, RemindedSink):
-            self._sink.remind(
-                {MessageQueue(self._renamed(q.topic), q.queue_id): at for q, at in went.items()}
-            )
+            self._sink.remind({self._there(queue): at for queue, at in went.items()})
 
 
 def _kept_of(properties: bytes, kept: Collection[str]) -> bytes:

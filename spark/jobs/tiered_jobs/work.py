@@ -148,6 +148,16 @@ class Work:
         """The archives that the flags name, as they are now; without a session."""
         return open_snapshots(parse_options(self.options()))
 
+    def snapshot_of_sink(self) -> Snapshot:
+        """The one archive that the flags name. ``Invalid`` if they name more or none."""
+        found = self.snapshots()
+        if len(found) != 1:
+            raise Invalid(
+                "a sink is of one archive", found=", ".join(str(each.place) for each in found[:5]), count=len(found),
+                hint="name its cluster and broker: --cluster, --broker",
+            )  # fmt: skip
+        return found[0]
+
     def gap_messages(self, more: Mapping[str, object], snapshots: Iterable[Snapshot] | None = None) -> int:
         """Messages of what the flags name that were lost before they could be archived: no answer has them. Without a session.
         ``more`` as of ``options``; ``snapshots``: where they are open."""

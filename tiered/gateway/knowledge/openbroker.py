@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 
+from tiered.broker.questions import properties
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
 from tiered.errors import TieredError
@@ -59,14 +60,13 @@ class OpenBroker:
         if answer.code != ResponseCode.SUCCESS:
             said = clipped(answer.remark or "")
             return f"the broker refuses to say whether it asks for rights (code {answer.code}): {said}"
-        return why_closed(bytes(answer.body).decode("utf-8", "replace"))
+        return why_closed(bytes(answer.body))
 
 
-def why_closed(configuration: str) -> str | None:
+def why_closed(configuration: bytes) -> str | None:
     """Why a broker with this ``configuration``, lines of key=value, is not open to all; ``None``: it is."""
-    lines = (line.partition("=") for line in configuration.splitlines())
-    said = {key.strip(): value.strip().lower() for key, _, value in lines if key.strip() in SWITCHES}
-    on = sorted(key for key, value in said.items() if value != "false")
+    said = {key: value for key, value in properties(configuration).items() if key in SWITCHES}
+    on = sorted(key for key, value in said.items() if value.lower() != "false")
     if on:
         return f"the broker asks for rights ({', '.join(on)}), and a read node judges nobody's"
     return (

@@ -73,8 +73,7 @@ class Directing:
             return {}
         host = host_of(client)
         self.sent.routed(host)
-        named = self._named().items()
-        return {number: address for number, address in named if self.sent.may_name(host, address)}
+        return self._named_to(host)
 
     def came(self, request: Command, connection: ConnectionInfo) -> None:
         """A pull is here: its consumer, if it was sent away, is back."""
@@ -140,8 +139,7 @@ class Directing:
         return following < deep and known is not None and following < known.max_offset
 
     def _send(self, made: Command, connection: ConnectionInfo, reader: Reader, following: int) -> None:
-        host = host_of(connection.client)
-        named = {address for address in self._named().values() if self.sent.may_name(host, address)}
+        named = self._named_to(host_of(connection.client)).values()
         places = self._fleet.addresses()
         self._fleet.count_sent(self.sent.counts())  # without this one, which is here
         node = self._fleet.choose(
@@ -158,6 +156,10 @@ class Directing:
         for address in sorted(self._fleet.open_to_clients()):
             by_id.setdefault(broker_id(address), address)
         return {number: by_id[number] for number in sorted(by_id)[:MOST_NAMED]}
+
+    def _named_to(self, host: str) -> dict[int, str]:
+        named = self._named().items()
+        return {number: address for number, address in named if self.sent.may_name(host, address)}
 
     def _vouch(self, address: str, tick: str) -> Vouch | None:
         """With each beat. Those who are away are looked through, too."""

@@ -103,7 +103,7 @@ class Slots:
 
     def take(self) -> bool:
         """A place for one more connection, if there is one."""
-        if self.taken >= self._most:
+        if not self.free:
             return False
         self.taken += 1
         return True

@@ -6,14 +6,13 @@ goes with the position: whoever goes on knows it.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from tiered.archive.state.offsetmap import OffsetMap
 from tiered.model import MessageQueue
 from tiered.sink.base import Placed, Unmapped
 from tiered.sink.kafka.positions import map_record
-from tiered.sink.keptmaps import map_of_placed, placed_of
+from tiered.sink.keptmaps import by_queue, map_of_placed, placed_of
 
 
 class PartMaps:
@@ -24,10 +23,7 @@ class PartMaps:
 
     def learned(self, placed: Sequence[Placed]) -> Iterator[tuple[bytes, bytes]]:
         """Records to keep with what a flush put: the whole map of each queue of which it put something."""
-        runs: defaultdict[MessageQueue, list[Placed]] = defaultdict(list)
-        for run in placed:
-            runs[run.queue].append(run)
-        for queue, found in runs.items():
+        for queue, found in by_queue(placed).items():
             last, before = found[-1], self._maps.get(queue)
             end = last.first_offset + last.messages + last.left_out
             told = map_of_placed(found[0].first_offset if before is None else before.end, end, found)

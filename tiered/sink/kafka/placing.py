@@ -11,6 +11,7 @@ from tiered.archive.state.offsetmap import map_of_runs
 from tiered.codec.types import Ints
 from tiered.sink.base import Placed
 from tiered.sink.kafka.routes import QueueRoute
+from tiered.sink.keptmaps import placed_of
 
 UNKNOWN = -1
 """The offset of a message that lies somewhere between the two of its queue around it."""
@@ -48,11 +49,5 @@ def runs_of(
             "target_offset": at[part], "between": between[part],
         }  # fmt: skip
         found = map_of_runs(0, 0, route.topic, route.topic_id, route.partition, runs)
-        columns = (found.first, found.messages, found.target_offset, found.left_out, found.between)
-        made += (
-            Placed(
-                route.queue, here, count, route.topic, route.partition, there, left, between, route.topic_id
-            )
-            for here, count, there, left, between in zip(*(c.tolist() for c in columns), strict=True)
-        )
+        made += placed_of(route.queue, found)
     return tuple(made)

@@ -296,9 +296,10 @@ class KafkaSink:
             values, headers = values_of(messages, headers, kept, most)
             keys, times = [keys[at] for at in kept.tolist()], [times[at] for at in kept.tolist()]
         given = which[kept]
-        asked = self._reports.asked([(r.topic, r.partition) for r in routes], given)
-        calls = [(r.topic, r.partition, self._reports.rest) for r in routes]
-        calls += [(r.topic, r.partition, self._reports.of(r.topic, r.partition)) for r in routes]
+        places = [(route.topic, route.partition) for route in routes]
+        asked = self._reports.asked(places, given)
+        calls = [(*place, self._reports.rest) for place in places]
+        calls += [(*place, self._reports.of(*place)) for place in places]
         produce = self._producer.produce
         where = map(calls.__getitem__, (given + len(routes) * asked).tolist())
         for value, key, head, time, (topic, partition, report) in zip(

@@ -109,12 +109,10 @@ class _Books:
 
     def asked(self, work: Work, stored: StoredSink) -> StoredSink:
         """The sink with a backfill that is under way."""
-        backfill = stored.backfill
-        if backfill is not None and backfill.done is None:
+        if stored.under_way is not None:
             return stored
         known = sink(self.archive.at().state.view, stored.sink_id)
-        done = 0 if backfill is None or backfill.done is None else backfill.done
-        if done and (known is None or known.revision < done):
+        if stored.given and (known is None or known.revision < stored.given):
             raise Conflict(
                 "the backfill before this one is not taken up yet", sink=stored.name,
                 hint="see tiered sink status; a daemon must run, and the sink not be paused",
@@ -179,13 +177,8 @@ def _found(work: Work) -> tuple[Snapshot, StoredSink, _Books]:
             "a sink is given all that it takes", flags="--from, --to, --as-of-commit, --topics",
             hint="leave them out; tiered sink topics narrows what a sink takes",
         )  # fmt: skip
-    found = work.snapshots()
-    if len(found) != 1:
-        raise Invalid(
-            "a sink is of one archive", found=", ".join(str(each.place) for each in found[:5]), count=len(found),
-            hint="name its cluster and broker: --cluster, --broker",
-        )  # fmt: skip
-    place = found[0].place
+    snapshot = work.snapshot_of_sink()
+    place = snapshot.place
     provider, keys = shared_provider(place.url), ArchiveKeys(place.cluster, place.broker)
     books = _Books(
         SinkBook(provider, keys, place.archive_id),
@@ -200,4 +193,4 @@ def _found(work: Work) -> tuple[Snapshot, StoredSink, _Books]:
     assert isinstance(kind, PartedKind)  # which all are, and say whether they can
     if not kind.check_parts(stored.order):
         work.say("at least once: a part that is tried again is given again")
-    return found[0], stored, books
+    return snapshot, stored, books

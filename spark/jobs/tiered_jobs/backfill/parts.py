@@ -81,14 +81,16 @@ def _view(task: PartTask, ranges: tuple[QueueRange, ...]) -> View:
     for each in ranges:
         topics.setdefault(each.queue.topic, set()).add(each.queue.queue_id)
     scope = Scope({topic: frozenset(ids) for topic, ids in topics.items()})
-    place = task.place
-    provider, keys = shared_provider(place.url), ArchiveKeys(place.cluster, place.broker)
-    view = ArchiveReader(provider, keys, PartialStore(scope), table_cache_bytes=TABLE_CACHE_BYTES).at()
+    provider, keys = shared_provider(task.place.url), ArchiveKeys(task.place.cluster, task.place.broker)
+
+    def reader() -> ArchiveReader:
+        return ArchiveReader(provider, keys, PartialStore(scope), table_cache_bytes=TABLE_CACHE_BYTES)
+
+    view = reader().at()
     if is_as_planned(task.plan, ranges, view.state):
         return view
     try:
-        older = ArchiveReader(provider, keys, PartialStore(scope), table_cache_bytes=TABLE_CACHE_BYTES)
-        return older.at(task.plan.commit)
+        return reader().at(task.plan.commit)
     except NotFound as error:
         raise Conflict(
             "the archive has not any more what was planned: the broker took messages back, or a topic was deleted",

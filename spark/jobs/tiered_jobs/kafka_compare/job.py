@@ -83,13 +83,7 @@ def _snapshot(work: Work) -> Snapshot:
             "all that a sink was given is compared", flags="--from, --to, --as-of-commit",
             hint="leave them out; --topics narrows it",
         )  # fmt: skip
-    found = work.snapshots()
-    if len(found) != 1:
-        raise Invalid(
-            "a sink is of one archive", found=", ".join(str(each.place) for each in found[:5]), count=len(found),
-            hint="name its cluster and broker: --cluster, --broker",
-        )  # fmt: skip
-    return found[0]
+    return work.snapshot_of_sink()
 
 
 def _sink_of(work: Work, snapshot: Snapshot) -> StoredSink:
