@@ -12,6 +12,24 @@ _UNWATCHED = "tests/unit/test_replay_unwatched.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/daemon/gatewayworkers.py",
+        "        return self._was_ready and any(ready), ",
+        "        return bool(ready) and all(ready), ",
+        "tests/scenes/test_worker_supervisor.py -k sends_nobody_away",
+    ),
+    Mutant(
+        "tiered/gateway/knowledge/rights.py",
+        "            await self._peers.caught_up()\n",
+        "            pass\n",
+        "tests/unit/test_gateway_workers.py -k next_question_to_another",
+    ),
+    Mutant(
+        "tiered/daemon/gatewayworker.py",
+        "                self._flush()\n                return {}",
+        "                return {}",
+        "tests/unit/test_gateway_workers.py -k had_not_sent_yet",
+    ),
+    Mutant(
         "tiered/gateway/answers/resets.py",
         "            await self._peers.spread(notes)\n",
         "",
@@ -115,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/answers/lookup.py",
-        "                if not self._rights.may_read(request.ext, topic):\n",
+        "                if not await self._rights.shown(request.ext, topic):\n",
         "                if False:\n",
         f"{_RIGHTS}::TestEvidence",
     ),
@@ -211,7 +229,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/pull/litequeues.py",
-        "        if unchecked and not self._rights.may_read(request.ext, pull.topic):\n",
+        "        if unchecked and not await self._rights.shown(request.ext, pull.topic):\n",
         "        if False:\n",
         "tests/unit/test_gateway_lite.py -k signed",
     ),

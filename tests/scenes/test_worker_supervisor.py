@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.daemonproc import Pages
+from tiered.backoff import Backoff
 from tiered.clock import SystemClock
 from tiered.daemon import gatewayworkers
 from tiered.daemon.gatewayworkers import GatewayWorkers
 from tiered.daemon.notify import Notifier
+from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 from tiered.settings import Settings
 
 SILENT_SECONDS, REPORT_SECONDS = 1.5, 0.3
@@ -37,12 +40,15 @@ async def main():
 asyncio.run(main())
 """
 """A worker that serves nobody, and says what a worker says."""
+OPENING = WORKER.replace('"ready": True, "said": "fine"', '"ready": False, "said": "opening"')
+"""One that passes traffic and cannot read the archive yet."""
 
 
 class Supervised:
     """Of two workers, the first with a program of its own (``first``)."""
 
     def __init__(self, directory: Path, first: str = WORKER) -> None:
+        self.first = first
         whole = Settings()
         gateway = replace(
             whole.gateway,
@@ -52,7 +58,12 @@ class Supervised:
         )
         self.workers = GatewayWorkers(
             replace(whole, gateway=gateway),
-            lambda index, descriptor: [sys.executable, "-c", WORKER if index else first, str(descriptor)],
+            lambda index, descriptor: [
+                sys.executable,
+                "-c",
+                WORKER if index else self.first,
+                str(descriptor),
+            ],
             dict(os.environ),
             SystemClock(),
             Notifier.from_environment({}),
@@ -126,5 +137,69 @@ def test_a_worker_that_ends_again_and_again_is_told_and_started_less_and_less_of
         assert 'tiered_gateway_workers{state="missing"} 1.0' in page
         waits = made.workers.workers[0].next_start - asyncio.get_running_loop().time()
         assert waits > 1.0, "the third pause is longer than the first two together"
+
+    made.run(steps)
+
+
+class Health(Pages):
+    """The pages of the process that looks after the workers."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @property
+    def port_file(self) -> Path:
+        return self._directory / GATEWAY_WEB_PORT_FILE
+
+
+def test_while_the_first_worker_is_away_the_pages_answer_and_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gatewayworkers, "BACKOFF", Backoff(3600.0, 3600.0))
+    made, pages = Supervised(tmp_path), Health(tmp_path)
+
+    async def steps() -> None:
+        await made.meanwhile(lambda: pages.ask("/readyz") == (200, b"worker 0: fine; worker 1: fine\n"))
+        first, second = made.pids()
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await made.meanwhile(
+            lambda: pages.ask("/readyz") == (200, b"worker 0 is missing: signal 9; worker 1: fine\n")
+        )
+        assert (await asyncio.to_thread(pages.ask, "/healthz"))[0] == 200
+        for sample, wanted in (("missing", 1.0), ("there", 1.0)):
+            assert (
+                await asyncio.to_thread(lambda s=sample: pages.metric("tiered_gateway_workers", state=s))
+                == wanted
+            )
+        assert await asyncio.to_thread(pages.metric, "tiered_gateway_worker_ends_total") == 1.0
+        said = await asyncio.to_thread(pages.status)
+        assert (said["ready"], said["missing"]) == (True, {"0": "signal 9"})
+        assert said["workers"] == {"0": {"pid": None, "status": None}, "1": {"pid": second, "status": {}}}
+        made.workers.workers[0].next_start = 0.0
+        await made.meanwhile(lambda: pages.ask("/readyz") == (200, b"worker 0: fine; worker 1: fine\n"))
+        assert made.pids()[0] not in (None, first)
+        assert made.pids()[1] == second
+
+    made.run(steps)
+
+
+def test_a_worker_that_was_started_again_and_is_not_ready_sends_nobody_away_but_at_first_all_are_waited_for(
+    tmp_path: Path,
+) -> None:
+    made = Supervised(tmp_path, first=OPENING)
+
+    async def steps() -> None:
+        await made.meanwhile(lambda: made.workers._ready() == (False, "worker 0: opening; worker 1: fine"))
+        first = made.pids()[0]
+        assert first is not None
+        made.first = WORKER
+        os.kill(first, signal.SIGKILL)
+        await made.meanwhile(lambda: made.workers._ready() == (True, "worker 0: fine; worker 1: fine"))
+        made.first = OPENING
+        again = made.pids()[0]
+        assert again is not None
+        os.kill(again, signal.SIGKILL)
+        await made.meanwhile(lambda: made.workers._ready() == (True, "worker 0: opening; worker 1: fine"))
 
     made.run(steps)

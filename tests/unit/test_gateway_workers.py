@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kit.fakearchive import time_of
-from tests.kit.gatewaydesk import Desk, asking, simple
+from tests.kit.fakearchive import RECORD_ROOM, time_of
+from tests.kit.gatewaydesk import Desk, answered, asking, offsets_of, pull, simple, too_small
 from tiered.clock import SystemClock
+from tiered.daemon import gatewayworker, gatewayworkers
 from tiered.daemon.gatewayworker import Colleagues, WorkerSeat
-from tiered.daemon.gatewayworkers import KeptNotes
+from tiered.daemon.gatewayworkers import GatewayWorkers, Worker
+from tiered.daemon.keptnotes import KeptNotes
+from tiered.daemon.notify import Notifier
 from tiered.daemon.workerpages import merged
 from tiered.daemon.workerports import WorkerPorts, hold_port
 from tiered.daemon.workershare import check_workers, share_of
 from tiered.daemon.workerwire import Message, Wire
 from tiered.errors import Invalid, Unavailable
 from tiered.gateway.answers.answers import Answers
-from tiered.gateway.knowledge.peers import Note
+from tiered.gateway.knowledge.peers import GRANT, Note
 from tiered.settings import MIB, Settings
 
 KEY = '{"brokerName":"broker-a","queueId":0,"topic":"T"}'
@@ -31,15 +36,28 @@ QUEUE = {"consumerGroup": "G", "topic": "T", "queueId": "0"}
 
 
 class Told:
-    """The other workers of a desk: those that ``hear`` what it tells."""
+    """The other workers of a desk: those that ``hear`` what it tells, at once or, ``late``, when one of them asks for it."""
 
     def __init__(self) -> None:
         self.others: list[Answers] = []
         self.away = False
+        self.late: list[Note] | None = None
+        self.theirs: Told
+        """What the other desk tells."""
 
     def tell(self, kind: str, key: tuple[str | int, ...], value: Any) -> None:
+        if self.late is not None:
+            self.late.append((kind, key, value))
+            return
         for other in self.others:
             other.hear(kind, key, value)
+
+    async def caught_up(self) -> None:
+        if self.away:
+            raise Unavailable("a worker does not answer")
+        late, self.theirs.late = self.theirs.late, None
+        for note in late or ():
+            self.theirs.tell(*note)
 
     async def spread(self, notes: Sequence[Note]) -> None:
         if self.away:
@@ -62,6 +80,7 @@ def two() -> Iterator[tuple[Desk, Desk, Told]]:
         connection._judge._minimums._peers = peers
         desks.append(desk)
     told[0].others, told[1].others = [desks[1].answers], [desks[0].answers]
+    told[0].theirs, told[1].theirs = told[1], told[0]
     yield desks[0], desks[1], told[0]
     for desk in desks:
         desk.close()
@@ -114,6 +133,46 @@ def test_a_filter_is_known_wherever_a_pull_comes(two: tuple[Desk, Desk, Told]) -
     found = other.answers.clients.subscription("G", "T")
     assert found is not None
     assert found.expression == "paid"
+
+
+KEYS = {"AccessKey": "reader-01", "Signature": "c2lnbmVk"}
+UNCHECKED = {
+    "lite pull": (pull(offset=40, count=2, code=361, **KEYS), too_small(100, 200)),
+    "view": (asking(33, offset=str(40 * RECORD_ROOM), **KEYS), simple(1, "can not find message")),
+}
+"""Questions that brokers do not judge by their topic."""
+
+
+@pytest.mark.parametrize("name", UNCHECKED)
+def test_what_a_key_has_shown_to_one_worker_counts_for_its_next_question_to_another(
+    two: tuple[Desk, Desk, Told], name: str
+) -> None:
+    """Though what workers tell each other comes a moment later."""
+    one, other, told = two
+    told.late = []
+    one.ask(pull(offset=200, **KEYS), answered(19, "OFFSET_OVERFLOW_ONE", 200, 100, 200))
+    assert GRANT in {kind for kind, _, _ in told.late}, "it is not told yet"
+    made = other.ask(*UNCHECKED[name])
+    assert not isinstance(made, str)
+    assert made.code == 0, made.remark
+    assert made.body
+    if name == "lite pull":
+        assert offsets_of(made) == [40, 41]
+
+
+@pytest.mark.parametrize("name", UNCHECKED)
+def test_what_no_worker_was_shown_is_refused_as_is_what_a_silent_one_may_know(
+    two: tuple[Desk, Desk, Told], name: str
+) -> None:
+    one, other, told = two
+    made = other.ask(*UNCHECKED[name])
+    assert not isinstance(made, str)
+    assert (made.code, bytes(made.body)) == (16, b"")
+    told.late, told.theirs.away = [], True
+    one.ask(pull(offset=200, **KEYS), answered(19, "OFFSET_OVERFLOW_ONE", 200, 100, 200))
+    made = other.ask(*UNCHECKED[name])
+    assert not isinstance(made, str)
+    assert (made.code, bytes(made.body)) == (16, b"")
 
 
 def test_each_has_its_share_of_the_budgets(tmp_path: Path) -> None:
@@ -234,6 +293,88 @@ def test_who_waits_hears_that_the_other_end_is_gone() -> None:
                 await waiting
                 waiting = ends[0].asked({"x": "more"})
         await asyncio.gather(*running)
+
+    asyncio.run(run())
+
+
+@asynccontextmanager
+async def colleagues(count: int) -> AsyncIterator[tuple[list[Colleagues], list[list[tuple[Any, ...]]]]]:
+    """Workers that serve nobody, over the channels of the process that looks after them; and what each has heard."""
+    whole = Settings()
+    settings = replace(whole, gateway=replace(whole.gateway, workers=count))
+    looking = GatewayWorkers(settings, lambda *_: (), {}, SystemClock(), Notifier.from_environment({}))
+    made, heard, running = list[Colleagues](), list[list[tuple[Any, ...]]](), list[asyncio.Task[None]]()
+    for worker in looking.workers:
+        ours, theirs = socket.socketpair()
+        pair = await asyncio.open_unix_connection(sock=ours)
+        worker.wire, worker.serving = Wire(*pair, partial(looking._take, worker), "a worker"), True
+        running.append(asyncio.create_task(worker.wire.run()))
+        made.append(Colleagues(WorkerSeat(worker.index, theirs.detach())))
+        heard.append([])
+        worker.wire.send({"op": "begin", "places": {}})
+        hear = partial(lambda found, *note: found.append(note), heard[-1])
+        await made[-1].begin(hear, dict, lambda: None)
+    yield made, heard
+    for one in made:
+        one.close()
+    await asyncio.gather(*running)
+
+
+def test_who_asks_what_the_others_were_told_hears_what_they_had_not_sent_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gatewayworker, "TELL_SECONDS", 3600.0)
+
+    async def run() -> None:
+        async with asyncio.timeout(20), colleagues(3) as (workers, heard):
+            workers[0].tell("grant", ("reader", "T"), 1.0)
+            workers[1].tell("grant", ("reader", "U"), 2.0)
+            await workers[2].caught_up()
+            assert sorted(heard[2]) == [("grant", ("reader", "T"), 1.0), ("grant", ("reader", "U"), 2.0)]
+
+    asyncio.run(run())
+
+
+def test_many_who_ask_at_once_are_answered_by_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Message] = []
+    take = GatewayWorkers._take
+
+    def counting(self: GatewayWorkers, worker: Worker, message: Message) -> Any:
+        asked.append(message)
+        return take(self, worker, message)
+
+    monkeypatch.setattr(GatewayWorkers, "_take", counting)
+
+    async def run() -> None:
+        async with asyncio.timeout(20), colleagues(2) as (workers, _):
+            first = asyncio.create_task(workers[1].caught_up())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # its round has begun
+            await asyncio.gather(first, *(workers[1].caught_up() for _ in range(100)))
+            assert [message["op"] for message in asked].count("settle") == 2
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_stands_still_is_not_waited_for_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gatewayworkers, "RELAY_SECONDS", 0.05)
+    take = Colleagues._take
+
+    async def run() -> None:
+        still = asyncio.Event()
+
+        async def stands_still() -> Message:
+            await still.wait()
+            return {}
+
+        def taking(self: Colleagues, message: Message) -> Any:
+            return stands_still() if message["op"] == "settle" else take(self, message)
+
+        monkeypatch.setattr(Colleagues, "_take", taking)
+        async with asyncio.timeout(20), colleagues(2) as (workers, _):
+            with pytest.raises(Unavailable, match="not every worker"):
+                await workers[1].caught_up()
+            still.set()
 
     asyncio.run(run())
 

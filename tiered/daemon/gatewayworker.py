@@ -53,6 +53,8 @@ class Colleagues:
         self._hear: Hear = lambda kind, key, value: None
         self._report: Callable[[], Message] = dict
         self._waiting: dict[tuple[str, tuple[str | int, ...]], Any] = {}
+        self._rounds = asyncio.Lock()
+        self._round: asyncio.Task[None] | None = None
         self._begun: asyncio.Future[Message]
 
     async def begin(self, hear: Hear, report: Callable[[], Message], gone: Callable[[], None]) -> Message:
@@ -102,6 +104,22 @@ class Colleagues:
         if not answer["all"]:
             raise Unavailable("not every worker of the gateway has heard it", hint="ask again")
 
+    async def caught_up(self) -> None:
+        """See ``Peers``. All who ask while one round of questions is under way share the next one."""
+        if self._round is None:
+            self._round = asyncio.create_task(self._ask_round())
+            self._round.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen
+        await asyncio.shield(self._round)
+
+    async def _ask_round(self) -> None:
+        async with self._rounds:
+            self._round = None
+            if self._wire is None:
+                raise Unavailable("the other workers cannot be asked yet")
+            answer = await self._wire.ask({"op": "settle"}, SPREAD_SECONDS)
+            if not answer["all"]:
+                raise Unavailable("not every worker of the gateway has said what it knows", hint="ask again")
+
     async def grant(self, found: Mapping[str, str | None]) -> Mapping[str, BrokerPort]:
         """See ``Granting``."""
         if self._wire is None:
@@ -140,6 +158,9 @@ class Colleagues:
             case "begin":
                 if not self._begun.done():
                     self._begun.set_result(message)
+            case "settle":
+                self._flush()
+                return {}  # behind the notes
             case "report":
                 return asyncio.to_thread(self._report)
         return None

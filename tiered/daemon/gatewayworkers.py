@@ -11,14 +11,12 @@ Threads: the event loop (the calling thread) and the pages'.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
 import socket
 import subprocess
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -34,6 +32,7 @@ from tiered.clock import Clock, SystemClock
 from tiered.daemon.config import Loaded
 from tiered.daemon.doors import PageDoor, background, health_service
 from tiered.daemon.gatewaychild import child_environment, command_line
+from tiered.daemon.keptnotes import KeptNotes
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
@@ -54,36 +53,7 @@ STOP_SECONDS = 15.0
 RELAY_SECONDS = 1.5
 REPORT_SECONDS = 4.0
 HEALTHY_SECONDS = 60.0
-MAX_KEPT_BYTES = 64 << 20
-KEPT_NOTE_BYTES = 200
-"""A note counts for this beside its text."""
 BACKOFF = Backoff(0.5, 30.0)
-
-
-class KeptNotes:
-    """The notes in force, for workers that are started later; beyond ``most`` bytes those told longest ago go first."""
-
-    def __init__(self, most: int = MAX_KEPT_BYTES) -> None:
-        self._most = most
-        self._bytes = 0
-        self._notes: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-
-    def take(self, notes: Sequence[Any]) -> None:
-        """Notes of a worker; one without a value ends what was told under its key."""
-        for kind, key, value in notes:
-            name = json.dumps([kind, key])
-            old = self._notes.pop(name, None)
-            self._bytes -= old[1] if old is not None else 0
-            if value is not None:
-                size = len(name) + len(json.dumps(value)) + KEPT_NOTE_BYTES
-                self._notes[name] = (kind, key, value), size
-                self._bytes += size
-        while self._bytes > self._most:
-            self._bytes -= self._notes.popitem(last=False)[1][1]
-
-    def all(self) -> list[Any]:
-        """Those told longest ago first."""
-        return [note for note, _ in self._notes.values()]
 
 
 @dataclass(slots=True)
@@ -149,6 +119,7 @@ class GatewayWorkers:
         self._stopped = False
         self._beaten = clock.monotonic()
         self._served = False
+        self._was_ready = False
         self._fatal: int | None = None
 
     # ---- from any thread
@@ -296,18 +267,23 @@ class GatewayWorkers:
                 return self._ports.given(message["found"])
             case "notes":
                 return self._relayed(worker, message["notes"], wanted="id" in message)
+            case "settle":  # what the others told before their answer has been passed on before this one
+                serving = self._others([w for w in self.workers if w.serving], worker)
+                return self._heard([(wire, wire.asked({"op": "settle"})) for wire in serving])
         return None
 
     def _relayed(self, origin: Worker, notes: Sequence[Any], *, wanted: bool) -> Any:
         """Pass notes on, in the order in which they came. ``wanted``: the answer says when all have them."""
         self._kept.take(notes)
-        others = [w.wire for w in self.workers if w is not origin and w.wire is not None]
-        message = {"op": "notes", "notes": notes}
+        others, message = self._others(self.workers, origin), {"op": "notes", "notes": notes}
         if not wanted:
             for wire in others:
                 wire.send(message)
             return None
         return self._heard([(wire, wire.asked(message)) for wire in others])
+
+    def _others(self, workers: Sequence[Worker], than: Worker) -> list[Wire]:
+        return [w.wire for w in workers if w is not than and w.wire is not None]
 
     async def _heard(self, asked: Sequence[tuple[Wire, asyncio.Future[Message]]]) -> Message:
         """Whether all have taken it. One that has ended meanwhile hears it when it is started again."""
@@ -331,7 +307,7 @@ class GatewayWorkers:
         return True, "live"
 
     def _ready(self) -> tuple[bool, str]:
-        """Whether clients are served: by those workers that are there. Who is missing, or does not answer, is said."""
+        """Whether clients are served: by all workers that are there at first, by any later. What ails others is said."""
         return self._judged(self._reports())
 
     def _judged(self, reports: Mapping[int, Message]) -> tuple[bool, str]:
@@ -339,8 +315,10 @@ class GatewayWorkers:
         serving = [worker.index for worker in self.workers if worker.serving]
         said += [f"worker {index} does not answer" for index in serving if index not in reports]
         said += [f"worker {index}: {report['said']}" for index, report in reports.items()]
-        good = bool(reports) and all(report["ready"] for report in reports.values())
-        return good, "; ".join(said)
+        ready = [report["ready"] for report in reports.values()]
+        # One that was started again has its archive to open: that is said, and no reason to send everybody away.
+        self._was_ready |= all(ready) and all(w.index in reports or w.failures for w in self.workers)
+        return self._was_ready and any(ready), "; ".join(said)
 
     def _missing(self) -> dict[int, str]:
         return {w.index: w.missing for w in self.workers if w.missing is not None}

@@ -30,6 +30,10 @@ class Peers(Protocol):
         """Let them know, and return when every one of them does. ``Unavailable`` if that is not sure in time."""
         ...
 
+    async def caught_up(self) -> None:
+        """Return when all that they told before this call has been heard. ``Unavailable`` if that is not sure in time."""
+        ...
+
 
 class Alone:
     """A gateway of one process: there is nobody to tell."""
@@ -38,6 +42,9 @@ class Alone:
         """Nothing."""
 
     async def spread(self, notes: Sequence[Note]) -> None:
+        """Nothing."""
+
+    async def caught_up(self) -> None:
         """Nothing."""
 
 

@@ -8,12 +8,14 @@ to the topic, is evidence that the key may read it. Requests without a key come 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from cachetools import LRUCache
 
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import PULL_LOOKED, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
+from tiered.errors import Unavailable
 from tiered.gateway.knowledge.clients import subscribed_topics
 from tiered.gateway.knowledge.peers import ALONE, GRANT, Peers
 from tiered.gateway.ports import clipped
@@ -79,6 +81,17 @@ class Rights:
         if not key or self._believes:
             return True
         return self._granted.get((key, topic), 0.0) > self._clock.monotonic()
+
+    async def shown(self, fields: Mapping[str, str], topic: str) -> bool:
+        """``may_read``, but *no* only once all that the other workers were shown is known here.
+
+        A client's connections lead to several workers: what it has shown to one counts for its next question to another.
+        """
+        if self.may_read(fields, topic):
+            return True
+        with suppress(Unavailable):  # a worker that says nothing shows nothing
+            await self._peers.caught_up()
+        return self.may_read(fields, topic)
 
 
 def unproven(answer: Command, topic: str) -> Command:
