@@ -6,6 +6,8 @@ from tests.mutants import Mutant
 
 _CODEC_MESSAGE = "tests/unit/test_codec_message.py"
 _OBJECT_CODEC = "tests/unit/test_object_codec.py"
+_TAGS_ALIKE = "tiered/codec/record/tagsalike.py"
+_TAGS_OF_ALIKE = "tests/unit/test_codec_properties.py::test_tags_codes_of_areas_that_are_alike"
 _REMOTING_CODEC = "tests/unit/test_remoting_codec.py"
 
 MUTANTS = (
@@ -120,8 +122,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/codec/format/keyindex.py",
-        "        at -= bits * (at >= bits)\n",
-        "        at -= bits * (at > bits)\n",
+        "        np.minimum(at, at - size, out=at)  #",
+        "        at -= size * (at > size)  #",
         f"{_OBJECT_CODEC}::TestObject::test_a_key_is_found_by_the_probes_that_were_put_for_it",
     ),
     Mutant(
@@ -214,4 +216,17 @@ MUTANTS = (
         "    kept[:] = True\n",
         "tests/unit/test_lite_places.py::test_places_count_as_brokers_dispatch_them",
     ),
+    Mutant(
+        _TAGS_ALIKE,
+        "len(areas) * len(places) and right.all():",
+        "len(areas) * len(places):",
+        _TAGS_OF_ALIKE,
+    ),
+    Mutant(
+        _TAGS_ALIKE,
+        "    if np.count_nonzero(marks) == len(areas) * len(places) and right.all():",
+        "    if right.all():",
+        _TAGS_OF_ALIKE,
+    ),
+    Mutant(_TAGS_ALIKE, "        open_rows &= ~named\n", "", _TAGS_OF_ALIKE),
 )

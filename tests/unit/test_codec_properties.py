@@ -20,8 +20,10 @@ from tiered.codec.record.properties import (
     PropertyEntries,
     key_hash,
     property_columns,
+    property_values,
     tags_codes,
 )
+from tiered.codec.record.tagsalike import codes_of_alike
 from tiered.errors import Corrupt
 
 
@@ -143,6 +145,58 @@ def test_tags_codes_alone_are_those_of_all_columns(tags: list[str]) -> None:
     batch, columns = columns_of(*(message(properties=some) for some in properties * 3))
     assert tags_codes(batch).tolist() == columns.tags_code.tolist()
     assert columns.tags_code.tolist() == [java_hash(tag) for tag in tags] * 3
+
+
+_AREAS = {
+    "one shape": [b"UNIQ_KEY\x01%04d\x02TAGS\x01TagA\x02", b"UNIQ_KEY\x01%04d\x02TAGS\x01TagB\x02"],
+    "four letters": [b"KEYS\x01%04d\x02TAGS\x01x\x02WAIT\x01u\x02", b"WAIT\x01%04d\x02TAGZ\x01x\x02KEYS\x01u\x02"],
+    "two shapes of one length": [b"TAGS\x01ab\x02KEYS\x01%04d\x02", b"TAGS\x01a\x02KEYS\x01k%04d\x02"],
+    "the mark of another place": [b"a\x01b\x02TAGS\x01%04d\x02", b"a\x01b\x01TAGS\x01%04d\x02"],
+    "more marks": [b"KEYS\x01%04dxTAGSyab\x02", b"KEYS\x01%04d\x02TAGS\x01ab\x02"],
+    "twice": [b"TAGS\x01one\x02a\x01%04d\x02TAGS\x01to\x02", b"TAGX\x01one\x02a\x01%04d\x02TAGS\x01to\x02"],
+    "the last is another's": [b"TAGS\x01one\x02a\x01%04d\x02TAGS\x01two\x02", b"TAGS\x01one\x02a\x01%04d\x02TAGX\x01two\x02"],
+    "not closed": [b"a\x01%04d\x02TAGS\x01abc", b"a\x01%04d\x02TAGS\x01abd"],
+    "closed or not": [b"a\x01%04d\x02TAGS\x01abc\x02", b"a\x01%04d\x02TAGS\x01abcd"],
+    "no value, no name, no divider": [b"TAGS\x01\x02\x01%04d\x02TAGS\x02", b"TAGS\x01\x02\x01%04d\x02TAGX\x02"],
+    "a value with a divider": [b"TAGS\x01a\x01%04d\x02", b"TAGS\x01\x01a%04d\x02"],
+    "none at all": [b"KEYS\x01%04d\x02", b""],
+    "zero bytes": [b"TAGS\x01\x00\x7f%04d\x02", b"TAGS\x01\x03\x00%04d\x02"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("areas", _AREAS.values(), ids=_AREAS)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_tags_codes_of_areas_that_are_alike(areas: list[bytes], mixed: bool) -> None:
+    """One after the other, or each kind for itself; each area's tag as a parser of one message reads it."""
+    shapes = areas * 50 if mixed else [area for area in areas for _ in range(50)]
+    raw = [area % number if b"%" in area else area for number, area in enumerate(shapes)]
+    data = b"".join(map(with_properties, raw))
+    batch = decode_headers(data, scan(data, base=None, max_record_bytes=8 << 20))
+    tags = [property_values(area).get(b"TAGS", b"") for area in raw]
+    expected = [java_hash(tag.decode()) for tag in tags]
+    alike = codes_of_alike(batch)
+    assert alike is not None
+    assert alike.tolist() == tags_codes(batch).tolist() == expected
+    assert property_columns(batch).tags_code.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "areas",
+    [
+        [b"TAGS\x01" + b"t" * n + b"\x02" for n in range(1, 60)],
+        [b"TAGS\x01" + b"t" * n + b"\x02KEYS\x01" + b"k" * (20 - n) + b"\x02" for n in range(1, 20)] * 50,
+        [b"TAGS\x01\xc3\xb6\x02"] * 50,
+        [b"TAGS\x01t\x02KEYS\x01" + b"k" * 2000 + b"\x02"] * 50,
+    ],
+    ids=["many lengths", "many shapes of one length", "not ASCII", "long"],
+)
+def test_areas_that_are_not_alike_are_parsed(areas: list[bytes]) -> None:
+    data = b"".join(map(with_properties, areas))
+    batch = decode_headers(data, scan(data, base=None, max_record_bytes=8 << 20))
+    assert codes_of_alike(batch) is None
+    assert tags_codes(batch).tolist() == [
+        java_hash(property_values(area)[b"TAGS"].decode()) for area in areas
+    ]
 
 
 def test_tags_codes_of_delayed_messages_are_their_times() -> None:

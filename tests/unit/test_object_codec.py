@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit import format_samples as samples
 from tiered.codec.checksum import crc32c
-from tiered.codec.format import block
+from tiered.codec.format import block, keyindex
 from tiered.codec.format.intpack import pack_table, unpack_ints, unpack_table
 from tiered.codec.format.keyindex import encode_keys
 from tiered.codec.format.object import (
@@ -279,6 +279,19 @@ class TestObject:
         sieve = KeyFilter(filter_, Section(0, len(filter_), crc32c(filter_)), key=KEY)
         assert sieve.first_denied(hashes, runs) is None
         assert all(run in sieve.runs(int(hashes[run])) for run in range(0, count, 4))
+
+    def test_probes_of_a_filter_of_any_size(self) -> None:
+        """One of so many keys that places in it take more than 32 bits would take gigabytes: its probes do not."""
+        hashes = np.random.default_rng(6).integers(0, 1 << 64, 200, np.uint64)
+        for most in (16, 160, (1 << 31) - 16, 1 << 31, 10 << 32):
+            bits = np.where(np.arange(200) % 3, most, 16)
+            low, high = hashes & np.uint64(0xFFFF_FFFF), (hashes >> np.uint64(32)) | np.uint64(1)
+            for number, found in enumerate(keyindex._probes(hashes, bits)):
+                expected = [
+                    (a + number * b) % size
+                    for a, b, size in zip(low.tolist(), high.tolist(), bits.tolist(), strict=True)
+                ]
+                assert found.tolist() == expected, (most, number)
 
     def test_many_equal_hashes_across_chunks(self) -> None:
         made = samples.tables([30000])

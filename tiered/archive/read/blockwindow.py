@@ -13,6 +13,7 @@ from tiered.archive.read.objects import BlockSlice, ObjectReader
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.codec.dictionary import Dictionary
 from tiered.codec.format.block import BlockTable, opened
+from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.sections import CODEC_NONE, check_length_and_crc
 from tiered.codec.types import Buffer, Ints
@@ -105,7 +106,7 @@ class BlockWindow:
         """What the blocks' ``records`` and the columns do not agree on."""
         low = int(self.rows[self.first])
         try:
-            columns = objects.columns(item, NAMES, low, int(self.rows[self.end]) - low)
+            columns = self._columns(objects, item)
         except Corrupt as error:
             yield error
             return
@@ -124,6 +125,20 @@ class BlockWindow:
                     self._wrong(columns, low, blocks, number, number + 1, directory) for number in numbers
                 )
                 yield from (error for error in found if error is not None)
+
+    def _columns(self, objects: ObjectReader, item: ObjectState) -> Columns:
+        """Of the window's rows. What a group of rows has is decoded once, although two or three windows may have part of it."""
+        low, high = int(self.rows[self.first]), int(self.rows[self.end])
+        first, end = low // ROWS_PER_CHUNK, -(-high // ROWS_PER_CHUNK)
+        groups = [objects.row_group(item, NAMES, group) for group in range(first, end)]
+        skip = low - first * ROWS_PER_CHUNK
+        found = {
+            name: np.concatenate([group[name] for group in groups])[skip : skip + high - low]
+            for name in NAMES
+        }
+        if len(found["size"]) < high - low:
+            return objects.columns(item, NAMES, low, high - low)  # which says what is wrong
+        return found
 
     def _wrong(
         self,

@@ -13,7 +13,13 @@ from tiered.archive.read.tables import TableCache
 from tiered.archive.state.values import ObjectState
 from tiered.codec.format.block import decode_block_table
 from tiered.codec.format.directory import Directory, decode_directory
-from tiered.codec.format.keyindex import KEY_DTYPE, KeyFilter, KeysReader, decode_keys
+from tiered.codec.format.keyindex import (
+    KEY_DTYPE,
+    KeyFilter,
+    KeysReader,
+    decode_key_columns,
+    decode_keys,
+)
 from tiered.codec.format.object import as_sections
 from tiered.codec.format.sections import Section, SectionKind, Sections
 from tiered.errors import Invalid
@@ -70,8 +76,19 @@ class KeyTables:
         key, sections = self._sections(item)
         if SectionKind.KEYS not in sections:
             return np.zeros(0, KEY_DTYPE)
+        return decode_keys(*self._whole(key, sections), sections, key=key)
+
+    def all_columns(self, item: ObjectState) -> dict[str, npt.NDArray[Any]]:
+        """``all`` as one array for each field."""
+        key, sections = self._sections(item)
+        if SectionKind.KEYS not in sections:
+            return {name: np.zeros(0, KEY_DTYPE[name]) for name in KEY_DTYPE.names or ()}
+        return decode_key_columns(*self._whole(key, sections), sections, key=key)
+
+    def _whole(self, key: str, sections: Sections) -> tuple[bytes, bytes]:
+        """The index of the keys, and all of them."""
         index, data = sections[SectionKind.KEY_INDEX], sections[SectionKind.KEYS]
-        return decode_keys(self._fetch(key, index.range), self._fetch(key, data.range), sections, key=key)
+        return self._fetch(key, index.range), self._fetch(key, data.range)
 
     def filter(self, item: ObjectState) -> KeyFilter | None:
         """The per-run filter of an object; ``None`` when no message in it has a key."""

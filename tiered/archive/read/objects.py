@@ -269,15 +269,14 @@ class ObjectReader:
         """
         if is_segment(item):
             return 0
-        key, entries = self.key_of(item), self.all_keys(item)
+        key, entries = self.key_of(item), self._keys_of.all_columns(item)
+        hashes, runs = entries["hash"], entries["run"]
         filter_ = self.key_filter(item)
-        if len(entries):
-            denied = 0 if filter_ is None else filter_.first_denied(entries["hash"], entries["run"])
+        if len(hashes):
+            denied = 0 if filter_ is None else filter_.first_denied(hashes, runs)
             if denied is not None:
-                raise Corrupt(
-                    "the key filter denies a key that is there", key=key, run=int(entries["run"][denied])
-                )
-        return len(entries)
+                raise Corrupt("the key filter denies a key that is there", key=key, run=int(runs[denied]))
+        return len(hashes)
 
     def key_filter(self, item: ObjectState) -> KeyFilter | None:
         """The per-run filter of an object, not a segment; ``None`` when no message in it has a key."""

@@ -33,15 +33,22 @@ def decode_headers(buffer: Buffer, frames: Frames) -> MessageBatch:
 
 def verify_headers(buffer: Buffer, frames: Frames, base: int | None) -> tuple[Frames, MessageBatch]:
     """``frame.verify`` and ``decode_headers`` of what it found good, in one pass over the headers."""
-    good, headers = verified(buffer, frames, base)
-    if headers is None:
+    good, found = verified(buffer, frames, base)
+    if found is None:
         return good, decode_headers(buffer, good)
+    headers, topics = found
     count = len(good)
-    kept = Headers(headers.rows[:count], headers.topic_positions[:count], headers.topic_lengths[:count], None)
-    return good, _batch(buffer, kept)
+    if count < len(headers.rows):  # what is bad may have a topic that nothing else has
+        headers = Headers(
+            headers.rows[:count], headers.topic_positions[:count], headers.topic_lengths[:count], None
+        )
+        return good, _batch(buffer, headers)
+    return good, _batch(buffer, headers, topics)
 
 
-def _batch(buffer: Buffer, headers: Headers) -> MessageBatch:
-    index, names = TopicTable(buffer, headers.topic_positions, headers.topic_lengths).intern()
+def _batch(buffer: Buffer, headers: Headers, topics: TopicTable | None = None) -> MessageBatch:
+    if topics is None:
+        topics = TopicTable(buffer, headers.topic_positions, headers.topic_lengths)
+    index, names = topics.intern()
     headers.rows["topic_index"] = index
     return MessageBatch(memoryview(buffer), headers.rows, decode_topics(names))

@@ -224,8 +224,10 @@ def verify(buffer: Buffer, frames: Frames, base: int | None) -> Frames:
     return verified(buffer, frames, base)[0]
 
 
-def verified(buffer: Buffer, frames: Frames, base: int | None) -> tuple[Frames, Headers | None]:
-    """``verify``, and the headers it had to read; at least as many rows as good records (``None``: no frames)."""
+def verified(
+    buffer: Buffer, frames: Frames, base: int | None
+) -> tuple[Frames, tuple[Headers, TopicTable] | None]:
+    """``verify``, and the headers and topics it had to read; at least as many rows as good records (``None``: no frames)."""
     if len(frames) == 0:
         return frames, None
     headers = read_headers(buffer, frames.starts, frames.sizes)
@@ -248,7 +250,7 @@ def verified(buffer: Buffer, frames: Frames, base: int | None) -> tuple[Frames, 
         row = int(wrong.argmax())
         reason = f"body CRC is 0x{int(sums[row]):08X}, the header says 0x{int(rows['body_crc'][row]):08X}"
         frames = _cut_named(frames, row, base, reason)
-    return (frames if base is None else _cut_at_wrong_offset(buffer, frames, base)), headers
+    return (frames if base is None else _cut_at_wrong_offset(buffer, frames, base)), (headers, topics)
 
 
 def lacks_its_end(record: Buffer) -> bool:

@@ -22,6 +22,7 @@ from tiered.codec.javahash import java_hashes, java_hashes_alike
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.layout import SYS_INNER_BATCH, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANSACTION
 from tiered.codec.record.ragged import copy_ranges, gather, groups_by_length, pieces
+from tiered.codec.record.tagsalike import codes_of_alike
 from tiered.codec.record.topics import intern
 from tiered.codec.types import Buffer, Ints
 
@@ -90,6 +91,9 @@ def tags_codes(
     batch: MessageBatch, *, delay_levels_ms: Sequence[int] = DEFAULT_DELAY_LEVELS_MS
 ) -> npt.NDArray[np.int64]:
     """``PropertyColumns.tags_code`` alone."""
+    alike = None if SCHEDULE_TOPIC in batch.topics else codes_of_alike(batch)
+    if alike is not None:
+        return alike
     entries = PropertyEntries.parse(batch)
     codes = _hashed_tags(batch, entries)
     if codes is None:
