@@ -80,9 +80,9 @@ class KeyValueScene:
         """The topic is deleted and made again: its offsets begin again."""
         self.next[namespace], self.values[namespace] = 0, {}
 
-    def archive(self) -> None:
-        """Everything that the log has."""
-        done = archive_once(self.log.store, self.directory / "archive", "source.confirm_reread_ms=1")
+    def archive(self, *sets: str) -> None:
+        """Everything that the log has. ``sets``: settings of the one who archives."""
+        done = archive_once(self.log.store, self.directory / "archive", "source.confirm_reread_ms=1", *sets)
         assert done.code == 0, done.error
 
     def expire(self, files: int) -> None:
