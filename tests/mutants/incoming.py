@@ -324,6 +324,12 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/write/dispatcher.py",
+        "            self.buffer.read_again(extent.first_seen)\n",
+        "",
+        f"{_DISPATCHER}::test_a_restart_without_a_loss_does_not_make_messages_wait_longer",
+    ),
+    Mutant(
+        "tiered/write/dispatcher.py",
         "        self._must_reconcile = True\n",
         "",
         f"{_DISPATCHER}::test_a_comparison_that_fails_is_made_again_before_anything_is_read",

@@ -13,6 +13,18 @@ _RETAIN = "tests/property/test_retention_histories.py::test_what_a_required_sink
 
 MUTANTS = (
     Mutant(
+        "tiered/sink/openedsink.py",
+        "        if at_end and now - self.flushed_at >= pace.flush_seconds:\n",
+        "        if at_end:\n",
+        "tests/unit/test_sink_pace.py::test_where_nothing_more_is_to_be_written_only_flushes_in_a_row_wait",
+    ),
+    Mutant(
+        "tiered/sink/running.py",
+        "monotonic(), at_end=True):",
+        "monotonic()):",
+        f"{_RUN}::test_what_is_given_at_the_end_of_the_log_is_flushed_at_once",
+    ),
+    Mutant(
         "tiered/sink/bodies.py",
         "        if source.tell() != len(body):\n",
         "        if False:\n",

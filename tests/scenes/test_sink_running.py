@@ -49,6 +49,21 @@ def test_the_live_log_as_far_as_it_is_archived(scene: SinkScene) -> None:
     assert scene.runner.progress.lag_bytes == 0
 
 
+def test_what_is_given_at_the_end_of_the_log_is_flushed_at_once(scene: SinkScene) -> None:
+    filled(scene)
+    scene.flush_bytes = 1 << 20
+    scene.restart()
+    scene.run()
+    flushes = scene.runner.progress.flushes
+    scene.put(5)
+    scene.archive()
+    for _ in range(9):
+        scene.runner.step()
+        scene.clock.advance(0.01)
+    assert scene.got() == scene.everything(), "nothing more is there to be gathered"
+    assert scene.runner.progress.flushes == flushes + 1
+
+
 def test_ahead_of_the_archive_where_that_is_wanted(tmp_path: Path) -> None:
     scene = SinkScene(tmp_path, ahead=True)
     filled(scene)

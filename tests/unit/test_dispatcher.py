@@ -308,6 +308,40 @@ def test_a_restart_without_a_loss_costs_no_commit(broker: Crafted, daemon: Make,
     assert one.state.head() == head
 
 
+@pytest.mark.parametrize("when", ["between two looks", "while a flush is copied"])
+def test_a_restart_without_a_loss_does_not_make_messages_wait_longer(
+    broker: Crafted, daemon: Make, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    broker.mark_started(clock.now_ms() - 50_000)
+    one = daemon(dispatch={"group_commit_interval_ms": 2000}, source={"restart_check_ms": 1000})
+    one.settle()
+    one.proven.clear()
+    copy, looked = one.source.copy_into, list[int]()
+
+    def restart_after(start: PhysicalOffset, end: PhysicalOffset, target: memoryview) -> None:
+        copy(start, end, target)
+        if not looked:
+            looked.append(1)
+            broker.mark_started(clock.now_ms())
+
+    for _ in range(10):
+        broker.send()
+    one.step()
+    assert one.dispatcher.buffer.count == 9, "the last record waits for its confirmation"
+    clock.advance(1.1)
+    if when == "between two looks":
+        broker.mark_started(clock.now_ms())
+    else:
+        one.step()
+        monkeypatch.setattr(one.source, "copy_into", restart_after)
+    one.step()
+    clock.advance(0.95)
+    for _ in range(4):
+        one.step()
+    assert len([m for m, _ in one.said if m.startswith("compared")]) == 2
+    assert sum(flushed(one)) == 10, "two seconds after they were seen, and not after they were read again"
+
+
 def test_a_restart_between_copy_and_plan_throws_the_copy_away(
     broker: Crafted, daemon: Make, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,7 @@ def test_no_turn_begins_while_the_line_is_full(small: Scene) -> None:
     line.committing = False
     for _ in range(line._depth - 1):
         small.broker.send()
-        small.daemon.dispatcher.buffer.clear()
+        small.daemon.dispatcher.buffer.drop()
         progress = small.daemon.dispatcher._mark.progress(1)
         line.submit(Flush((progress,), None, 0.0))
     made = Loop(small, Scripted(work=[failing(AssertionError())]))

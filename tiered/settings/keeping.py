@@ -287,7 +287,8 @@ class Sinks(SettingsSection):
     )
     flush_ms: int = ms(
         500,
-        "or when the oldest message is as old; longer shows messages at the destination later",
+        "or when the oldest message is as old, or the last flush where nothing more is there to be written; longer shows"
+        " messages at the destination later",
         1,
         3_600_000,
     )

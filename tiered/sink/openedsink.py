@@ -29,10 +29,14 @@ class OpenedSink:
     took: bool = False
     backfills: bool = False
 
-    def is_due(self, pace: SinkPace, now: float) -> bool:
-        """Whether it is time for a flush; where nothing was written, to have the destination hear how far the log is."""
+    def is_due(self, pace: SinkPace, now: float, *, at_end: bool = False) -> bool:
+        """Whether it is time for a flush; where nothing was written, to have the destination hear how far the log is.
+        ``at_end``: there is nothing more to write now, so that waiting gathers nothing: only flushes in a row keep their
+        distance."""
         if self.since is None:
             moved = bool(self.chooser.changed) or self.log != self.flushed_log
             return moved and now - self.flushed_at >= pace.idle_seconds
+        if at_end and now - self.flushed_at >= pace.flush_seconds:
+            return True
         most = max(pace.flush_seconds, pace.backfill_seconds) if self.backfills else pace.flush_seconds
         return self.pending_bytes >= pace.flush_bytes or now - self.since >= most

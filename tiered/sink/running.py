@@ -214,7 +214,7 @@ class SinkRunner:
 
     def _at_end(self, opened: OpenedSink) -> Next:
         waiting = opened.feed.waiting
-        if opened.is_due(self._pace, self._clock.monotonic()):
+        if opened.is_due(self._pace, self._clock.monotonic(), at_end=True):
             self._flush(opened)
         if opened.since is None:
             self._took(opened)  # or there is nothing that it could refuse

@@ -14,7 +14,8 @@ from tiered.sink.choosing import Chooser
 @dataclass(frozen=True, slots=True)
 class SinkPace:
     """A flush when ``flush_bytes`` of messages are written, or when the oldest of them is ``flush_seconds`` old, and
-    ``backfill_seconds`` while the archive is read: nobody waits for these.
+    ``backfill_seconds`` while the archive is read: nobody waits for these. At the end of what there is sooner:
+    ``flush_seconds`` after the last flush.
     ``poll_seconds``: pause where nothing is new. ``idle_seconds``: how often a position that moved without messages is
     flushed."""
 

@@ -42,6 +42,8 @@ class UploadBuffer:
         self._max_age = max_age_seconds
         self._chunks: list[Chunk] = []
         self._first_seen = 0.0
+        self._dropped_since: float | None = None
+        """When the oldest was seen of what was dropped, and is read again."""
         self.bytes = 0
         self.count = 0
 
@@ -63,7 +65,9 @@ class UploadBuffer:
         if self._chunks and (self._chunks[-1].next_offset != chunk.start or self._chunks[-1].file_finished):
             raise ValueError("a flush is one contiguous physical range inside one file")
         if not self._chunks:
-            self._first_seen = now
+            seen = now if self._dropped_since is None else self._dropped_since
+            self._first_seen = max(seen, now - self._max_age)  # the broker may have lost what was dropped
+            self._dropped_since = None
         self._chunks.append(chunk)
         self.bytes += chunk.end - chunk.start
         self.count += len(chunk.starts)
@@ -93,11 +97,20 @@ class UploadBuffer:
             first_seen=self._first_seen,
             file_finished=last.file_finished,
         )
-        self.clear()
+        self._empty()
         return extent
 
-    def clear(self) -> None:
-        """Forget what was gathered (it can be read again)."""
+    def drop(self) -> None:
+        """Forget what was gathered: it is read again."""
+        if self._chunks:
+            self.read_again(self._first_seen)
+        self._empty()
+
+    def read_again(self, first_seen: float) -> None:
+        """What is added next was seen at that time already, and does not wait for longer because it is read once more."""
+        self._dropped_since = first_seen
+
+    def _empty(self) -> None:
         self._chunks = []
         self.bytes = 0
         self.count = 0

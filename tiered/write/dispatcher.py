@@ -185,6 +185,7 @@ class Dispatcher:
             ) from e
         except Changed as e:
             self._events.changed(str(e))
+            self.buffer.read_again(extent.first_seen)
             self._suspect = e.suspect
             self._drop_and_reconcile()
 
@@ -245,7 +246,7 @@ class Dispatcher:
         A comparison that fails is tried again before anything else is read.
         """
         self._must_reconcile = True
-        self.buffer.clear()
+        self.buffer.drop()
         while not self._line.wait_idle(1.0):
             self._events.alive()
         self._broker = self._source.broker_mark()
