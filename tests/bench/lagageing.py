@@ -113,18 +113,18 @@ def lag_ageing(work: Path, messages: int, seconds: float) -> list[Row]:
     ageing = _phase(work, options, seconds, ages=True)
     did = said(ageing.done)
     after = _phase(work, options, seconds, ages=False)
-    commits = _commits(work / "archive")
+    commits = commits_of(work / "archive")
     without = [phase.waits(commits) for phase in (before, after)]
     sealing = ageing.waits(commits, "seal")
     what = f"append → in the bucket, {RATE:,}/s"
     took = {task: ageing.seconds(task) for task in ("merge", "seal", "scrub")}
     spent = ", ".join(f"{task} {took[task]:.0f} s" for task in took)
     return [
-        _row(f"{what}, beside maintenance, p50", ageing.waits(commits), without, 50, "-"),
-        _row("the same, p99", ageing.waits(commits), without, 99, "≤ 1.5"),
-        _row(f"of {len(sealing):,} messages appended while it sealed, p99", sealing, without, 99, "≤ 1.5"),
-        _row("lag by /status, p50", ageing.lags, [before.lags, after.lags], 50, "-"),
-        _row("lag by /status, p99", ageing.lags, [before.lags, after.lags], 99, "≤ 1.5"),
+        lag_row(f"{what}, beside maintenance, p50", ageing.waits(commits), without, 50, "-"),
+        lag_row("the same, p99", ageing.waits(commits), without, 99, "≤ 1.5"),
+        lag_row(f"of {len(sealing):,} messages appended while it sealed, p99", sealing, without, 99, "≤ 1.5"),
+        lag_row("lag by /status, p50", ageing.lags, [before.lags, after.lags], 50, "-"),
+        lag_row("lag by /status, p99", ageing.lags, [before.lags, after.lags], 99, "≤ 1.5"),
         Row("what maintenance did meanwhile", did, f"nothing, {2 * seconds:.0f} s", "-", "a little of each"),
         Row(f"… in {ageing.looks[-1].now_ms - ageing.looks[0].now_ms:,} ms", spent, "-", "-", "-"),
     ]
@@ -148,13 +148,21 @@ def _worked(done: Mapping[str, Mapping[str, int]]) -> bool:
     return all(done.get(task, {}).get(what, 0) > 0 for task, what in wanted)
 
 
-def _row(what: str, ours: Seconds, without: Sequence[Seconds], percent: int, target: str) -> Row:
-    """``without``: before and after, which count together."""
+def lag_row(
+    what: str,
+    ours: Seconds,
+    without: Sequence[Seconds],
+    percent: int,
+    target: str,
+    *,
+    beside: str = "without",
+) -> Row:
+    """``without``: before and after, which count together; ``beside``: what they are."""
     if not len(ours):
         raise NoFigure(f"{what}: nothing was seen")
     mine, theirs = (float(np.percentile(some, percent)) for some in (ours, np.concatenate(without)))
     each = ", ".join(f"{np.percentile(some, percent):.2f}" for some in without)
-    return Row(what, f"{mine:.2f} s", f"{theirs:.2f} s without ({each})", f"{mine / theirs:.2f}", target)
+    return Row(what, f"{mine:.2f} s", f"{theirs:.2f} s {beside} ({each})", f"{mine / theirs:.2f}", target)
 
 
 def _two_days_ago(work: Path, messages: int) -> GeneratorOptions:
@@ -188,24 +196,25 @@ def _phase(work: Path, options: GeneratorOptions, seconds: float, *, ages: bool)
     daemon = _daemon(work, options, AGEING if ages else {"maintenance.enabled": False})
     looks: list[Look] = []
     with daemon.running():
-        daemon.wait_until(lambda: _caught_up(daemon.status()), "what is there archived")
-        with _writing(options) as batches:
+        daemon.wait_until(lambda: caught_up(daemon.status()), "what is there archived")
+        with writing(options) as batches:
             began = time.monotonic()
             while True:
                 status = daemon.status()
-                looks.append(_look(status))
+                looks.append(look_of(status))
                 done: dict[str, dict[str, int]] = {n: t["done"] for n, t in _tasks(status).items()}
                 so_far = time.monotonic() - began
                 enough = not ages or _worked(done) or so_far >= TIMES_AS_LONG * seconds
                 if so_far >= seconds and enough:
                     break
                 time.sleep(LOOK_SECONDS)
-        daemon.wait_until(lambda: _caught_up(daemon.status()), "everything archived")
+        daemon.wait_until(lambda: caught_up(daemon.status()), "everything archived")
         daemon.stop()
     return Phase(batches, looks, done)
 
 
-def _caught_up(status: Mapping[str, Any]) -> bool:
+def caught_up(status: Mapping[str, Any]) -> bool:
+    """Whether everything is archived."""
     return bool(status) and status["lag"]["bytes"] == 0
 
 
@@ -214,7 +223,7 @@ def _tasks(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return tasks
 
 
-def _look(status: Mapping[str, Any]) -> Look:
+def look_of(status: Mapping[str, Any]) -> Look:
     """The first task that is due is the one whose turn it is."""
     if not status:
         raise NoFigure("the daemon did not answer: no figure")
@@ -223,7 +232,7 @@ def _look(status: Mapping[str, Any]) -> Look:
 
 
 @contextmanager
-def _writing(options: GeneratorOptions) -> Iterator[list[Batch]]:
+def writing(options: GeneratorOptions) -> Iterator[list[Batch]]:
     """A broker that writes at the rate until the block ends; what it appended so far."""
     batches: list[Batch] = []
     stop, clock = threading.Event(), SystemClock()
@@ -248,7 +257,7 @@ def _writing(options: GeneratorOptions) -> Iterator[list[Batch]]:
             written.result()
 
 
-def _commits(root: Path) -> Ints:
+def commits_of(root: Path) -> Ints:
     """Of each commit that archived something: the physical offset that it reached, and when it stood in the bucket (ms)."""
     log = opened(f"file://{root}").log
     found: list[tuple[int, int]] = []
