@@ -234,4 +234,22 @@ MUTANTS = (
         "        return self._left_out\n",
         f"{_SCRUB}::test_what_is_damaged_is_left_alone_until_it_is_mended",
     ),
+    Mutant(
+        "tiered/archive/read/verify.py",
+        "        if self._workers is not None and not self._aliases:",
+        "        if self._workers is not None:",
+        "tests/scenes/test_alias_check.py::test_aliases_and_records_agree_at_every_stage",
+    ),
+    Mutant(
+        "tiered/archive/read/contentworkers.py",
+        "        yield item, steps\n",
+        "",
+        "tests/fault/test_checking_processes.py::test_processes_find_what_one_finds",
+    ),
+    Mutant(
+        "tiered/archive/read/contentworkers.py",
+        "        os._exit(1)",
+        "        pass",
+        "tests/fault/test_checking_processes.py::test_processes_end_with_the_one_that_started_them",
+    ),
 )

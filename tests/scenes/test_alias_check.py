@@ -14,6 +14,7 @@ from tests.kit.aged import READABLE, Stage, aged_cold
 from tests.kit.assemble import KEYS, put
 from tests.kit.litebroker import LiteBroker
 from tests.kit.readstore import Cold, cold
+from tiered.archive.read.contentworkers import ContentWorkers, OpenedElsewhere
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Report, Verifier
 from tiered.archive.state.aliases import unpack_alias_run
@@ -21,6 +22,7 @@ from tiered.archive.state.keys import ALIAS, U8
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditKind, batch
 from tiered.metadata.memory import MemoryStore
+from tiered.provider.base import Provider
 from tiered.settings import MIB
 
 NAMES = ["%LMQ%a", "%LMQ%b", "%LMQ%c"]
@@ -44,11 +46,18 @@ def made(tmp_path: Path) -> Iterator[Cold]:
         yield scene
 
 
-def verified(made: Cold, *changes: tuple[bytes, bytes]) -> Report:
+def verified(made: Cold, *changes: tuple[bytes, bytes], elsewhere: bool = False) -> Report:
     """A deep look at the archive with a fold that has these pairs instead."""
     view, store = ArchiveReader(made.provider, KEYS, MemoryStore(), table_cache_bytes=MIB).at(), MemoryStore()
     store.put_many([*view.state.view.iterate(b""), *changes])
-    return Verifier(replace(view, state=ArchiveState(store))).run(deep=True)
+    workers = (
+        ContentWorkers(OpenedElsewhere(_nowhere, KEYS, view.identity.archive_id, 1), 2) if elsewhere else None
+    )
+    return Verifier(replace(view, state=ArchiveState(store)), workers=workers).run(deep=True)
+
+
+def _nowhere() -> Provider:
+    raise AssertionError("where there are aliases one process hears all records")
 
 
 def stored(made: Cold) -> list[tuple[bytes, bytes]]:
@@ -59,7 +68,7 @@ def stored(made: Cold) -> list[tuple[bytes, bytes]]:
 def test_aliases_and_records_agree_at_every_stage(tmp_path: Path, stage: Stage) -> None:
     with aged_cold(tmp_path, stage, open_now=False, dispatch={"lite_queues": True}) as made:
         placed = fill(made).placed()
-        report = verified(made)
+        report = verified(made, elsewhere=True)
         assert (report.damage, report.notes) == ([], [])
         assert report.aliases == sum(map(len, placed.values()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
 from tiered.model import Past
+from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import Settings
 from tiered.text.output import Output
@@ -59,8 +60,7 @@ def reading(
     checkpoint are folded on a disk, unless who asks will take them ``in_pieces``.
     """
     loaded, settings = _settings(out, config, archive, sets, store)
-    provider = open_provider(settings.archive.url, settings.store, SystemClock())
-    provider = encrypted(provider, settings.encryption)
+    provider = store_of(settings)
     past = Past() if as_of is None else as_of
     with contextlib.ExitStack() as stack:
         stack.callback(provider.close)
@@ -87,6 +87,14 @@ def reading(
                     reader = opened(_on_disk(settings, stack))
         policy = TopicPolicy(cluster=settings.source.cluster, broker=settings.source.broker)
         yield OpenedArchive(loaded, reader.view, reader, policy)
+
+
+def store_of(settings: Settings, sharing: int = 1) -> Provider:
+    """The store that the settings name, decrypting what is encrypted. ``sharing``: processes that have its rates together."""
+    store = settings.store
+    rates = {name: getattr(store, name) for name in ("max_bytes_per_second", "max_requests_per_second")}
+    store = replace(store, **{name: -(-rate // sharing) for name, rate in rates.items()})
+    return encrypted(open_provider(settings.archive.url, store, SystemClock()), settings.encryption)
 
 
 @contextlib.contextmanager

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from tiered.allocator import keep_freed_memory
 from tiered.archive.keys import CommitKey, split_key
-from tiered.archive.read.verify import Damage, Report, Verifier
-from tiered.cli.access import reading
+from tiered.archive.read.contentworkers import ContentWorkers, OpenedElsewhere
+from tiered.archive.read.verify import READ_AHEAD, Damage, Report, Verifier
+from tiered.cli.access import OpenedArchive, reading, store_of
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, TieredError
@@ -17,6 +21,8 @@ from tiered.model import Past
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
 
+WORTH_BYTES = 4 << 30
+"""From this on processes have started before one could be done."""
 REMEDY = (
     "tiered repair shows what can be mended from what is left, and mends it with --apply; otherwise restore the keys named "
     "above from the bucket's versions or a copy of the archive"
@@ -34,6 +40,15 @@ def command(
             " tiered scrub --once checks the checksums alone, at twice the rate.",
         ),
     ] = False,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="COUNT",
+            help="Processes that look at objects for --deep, some 100 MiB each; 1: threads of one."
+            " 0: as many as there are CPUs where there is enough to read.",
+        ),
+    ] = 0,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
@@ -46,7 +61,8 @@ def command(
         with reading(out, config, archive, sets, as_of=Past(as_of), whole=True) as opened:
             total = sum(1 for _ in opened.view.state.objects())
             with out.progress("verifying objects", total) as advance:
-                return Verifier(opened.view, advance, wait).run(deep=deep)
+                workers = _workers(opened, processes) if deep else None
+                return Verifier(opened.view, advance, wait, workers=workers).run(deep=deep)
 
     before = None
     try:
@@ -57,6 +73,20 @@ def command(
         _add_damage(report, error)
     _tell(out, report, deep=deep, json=json, as_of=before)
     return 0 if report.sound else TieredError.exit_code
+
+
+def _workers(opened: OpenedArchive, processes: int) -> ContentWorkers | None:
+    """``processes`` of their own, or as many as pay; ``None``: this one is enough."""
+    view, settings = opened.view, opened.loaded.settings
+    if not processes:
+        size = sum(item.length for item in view.state.objects())
+        processes = len(os.sched_getaffinity(0)) if size >= WORTH_BYTES else 1
+    if processes < 2 or urlsplit(settings.archive.url).scheme == "memory":  # which no other process sees
+        return None
+    elsewhere = OpenedElsewhere(
+        partial(store_of, settings, processes), view.keys, view.identity.archive_id, READ_AHEAD
+    )
+    return ContentWorkers(elsewhere, processes)
 
 
 def _before(error: Corrupt) -> int | None:

@@ -19,6 +19,7 @@ from tiered.archive.log.standin import stand_in
 from tiered.archive.read.aliascheck import AliasCheck
 from tiered.archive.read.besides import damaged_maps, damaged_orders, damaged_projections
 from tiered.archive.read.content import ContentCheck
+from tiered.archive.read.contentworkers import ContentWorkers
 from tiered.archive.read.strays import ahead_of_log
 from tiered.archive.read.view import View
 from tiered.archive.state.scope import Scope
@@ -74,15 +75,22 @@ class Report:
 
 
 class Verifier:
-    """Walks one archive. ``step`` hears after each object how many were done; ``wait`` lets a writer at work get ahead."""
+    """Walks one archive. ``step`` hears after each object how many were done; ``wait`` lets a writer at work get ahead.
+
+    ``workers``: what looks at objects instead of threads of this process, where no records are needed here: aliases of lite
+    queues are compared with all of them.
+    """
 
     def __init__(
         self,
         archive: View,
         step: Callable[[int], None] = lambda done: None,
         wait: Callable[[float], object] = lambda seconds: None,
+        *,
+        workers: ContentWorkers | None = None,
     ) -> None:
         self._wait = wait
+        self._workers = workers
         self._named_above: set[str] = (
             set()
         )  # data objects of commits above the fold, which may be of an earlier moment
@@ -281,8 +289,12 @@ class Verifier:
         objects = [item for item in self._state.objects() if item.retired_by is None]
         retired = sum(1 for _ in self._state.objects()) - len(objects)
         report.objects += retired
-        self._contents.expect(map(self._contents.first_range, objects))
-        each = self._contents.each(((item, by_object.get(item.ref, [])) for item in objects), CHECKS_AT_ONCE)
+        tasks = ((item, by_object.get(item.ref, [])) for item in objects)
+        if self._workers is not None and not self._aliases:
+            each = self._workers.each(tasks)
+        else:
+            self._contents.expect(map(self._contents.first_range, objects))
+            each = self._contents.each(tasks, CHECKS_AT_ONCE)
         try:
             for item, steps in each:
                 if steps is None:
