@@ -27,7 +27,7 @@ from tests.kit.collecting import HOUR_MS, Sweeping, stored
 from tests.kit.fetchscene import Ranges, Scene, in_memory
 from tests.kit.pipeline import Crafted
 from tiered.archive.state.cached import open_fold
-from tiered.archive.state.keys import DISPATCH, FOLD_PREFIXES
+from tiered.archive.state.keys import DISPATCH, FOLD_PREFIXES, UNDER_WAY
 from tiered.clock import ManualClock
 from tiered.daemon.brokertopics import NOTES_FILE, BrokersTopics
 from tiered.daemon.observer import Observer
@@ -139,7 +139,7 @@ class Churn:
         notes = self.state / NOTES_FILE
         store = in_memory(self.provider)._shared
         pairs: Counter[str] = Counter()
-        for prefix in (*FOLD_PREFIXES, DISPATCH):
+        for prefix in (*FOLD_PREFIXES, DISPATCH, UNDER_WAY):
             pairs[prefix.decode()] = sum(1 for _ in self.fold.iterate(prefix))
         found = {
             "objects": len(stored(self.scene)),

@@ -440,6 +440,12 @@ MUTANTS = (
         f"{_FOLD_FORGET}::test_a_queue_that_returns_begins_above_whatever_was_forgotten",
     ),
     Mutant(
+        "tiered/archive/state/keys.py",
+        'UNDER_WAY = b"\\x01"',
+        'UNDER_WAY = b"d"',
+        "tests/unit/test_state_fold.py::test_dispatch_offsets_lie_beside_the_fold",
+    ),
+    Mutant(
         "tiered/archive/fold/forget.py",
         "    fold.draft.drop_all(prefixed(DISPATCH, keys))\n",
         "",

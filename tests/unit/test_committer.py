@@ -14,6 +14,7 @@ from tests.kit.assemble import KEYS, Assembly, Counting, assemble, memory
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
 from tiered.archive.log.writer import Claim
+from tiered.archive.state.keys import DISPATCH
 from tiered.archive.state.view import dispatch_offsets
 from tiered.clock import ManualClock
 from tiered.crashpoint import CrashPoint
@@ -95,10 +96,12 @@ def test_dispatch_offsets_run_ahead_of_commit_offsets(daemon: Assembly, store: C
     submit(daemon, 2)
     queue = MessageQueue("Orders", 0)
     before = daemon.state.queue(queue)
+    daemon.log.store.put_many([(DISPATCH, b"as an earlier version kept them")])
     store.say(*["dropped"] * 3)
     daemon.give_up.set()
     with pytest.raises(TieredError):
         daemon.line.step(0)
+    assert daemon.log.store.get_many([DISPATCH]) == [None]
     offsets, known = dispatch_offsets(daemon.state.view, ["Orders", "Orders"], np.array([0, 1]))
     assert known.all()
     assert offsets.tolist() == [5, 5]

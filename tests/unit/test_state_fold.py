@@ -15,7 +15,7 @@ from tests.kit.histories import ARCHIVE_ID, open_epoch, run_batch, store_changes
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.marks import KEPT_FILES, KEPT_MARKS
 from tiered.archive.keys import build, segment_key
-from tiered.archive.state.keys import FILE_MARK, lineage_key
+from tiered.archive.state.keys import FILE_MARK, FOLD_PREFIXES, lineage_key
 from tiered.archive.state.layout import MARK_STRUCT
 from tiered.archive.state.view import ArchiveState, dispatch_offsets, dispatch_pairs
 from tiered.codec.format.edits import Commit, EditBatch, EditKind, Rows, batch
@@ -804,6 +804,10 @@ def test_dispatch_offsets_lie_beside_the_fold(log: Log) -> None:
     offsets, known = dispatch_offsets(log.state.view, ["other", "orders", "none"], np.array([7, 0, 0]))
     assert offsets.tolist() == [2**40, 35, 0]
     assert known.tolist() == [True, True, False]
+    noted = [key for key, _ in log.state.view.iterate(b"") if key[:1] not in FOLD_PREFIXES]
+    assert max(noted) < min(FOLD_PREFIXES), (
+        "a walk that ends before a note would read its block, which may be large"
+    )
 
 
 def test_what_is_in_the_fold_was_taken_in(log: Log) -> None:

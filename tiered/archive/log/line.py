@@ -15,6 +15,7 @@ from functools import partial
 from tiered.archive.log.flush import DataObject, Flush, LineEvents, Priority, Proven, Riders, Unsettled
 from tiered.archive.log.planned import Place, PlannedCommit
 from tiered.archive.log.writer import CommitLog
+from tiered.archive.state.keys import DISPATCH
 from tiered.archive.state.view import ArchiveState, dispatch_pairs
 from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
@@ -242,7 +243,7 @@ class CommitLine:
         if flush.dispatch_offsets is not None:
             queues = flush.dispatch_offsets
             pairs = dispatch_pairs(queues.topics, queues.queue_ids, queues.ends)
-            self.log.keep(partial(self.log.store.put_many, pairs))
+            self.log.keep(partial(self.log.store.put_many, pairs, (DISPATCH,)))
         for upload in settled.uploads:
             upload.result()
         reach(CrashPoint.AFTER_OBJECTS)

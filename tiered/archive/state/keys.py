@@ -20,8 +20,9 @@ is meaning.
     s  sink id, 16 bytes                                   sink
     t  sink id, queue                                      how far a sink is in a queue
     u  sink id, queue                                      where a sink put the messages of a queue
-    d                                                      dispatch offsets of the flush on its way; *not part of the fold*
-    d  queue                                               a dispatch offset, as earlier versions kept them; *neither*
+    01                                                     dispatch offsets of the flush on its way; *not part of the fold*
+    d                                                      the same, as earlier versions kept them; *neither*
+    d  queue                                               a dispatch offset, as still earlier versions kept them; *neither*
 
 A queue is its topic in UTF-8 with every 00 written as 00 FF, then 00 01, then the queue id u4. Topics
 therefore sort by their bytes and no topic's keys lie between another's.
@@ -59,6 +60,9 @@ SINK = b"s"
 SINK_QUEUE = b"t"
 SINK_MAP = b"u"
 DISPATCH = b"d"
+UNDER_WAY = b"\x01"
+"""Before all that is walked over: it has some 40 bytes for each queue of a flush, and a walk that ends before a key decompresses
+its block, in each young file of the engine."""
 
 FOLD_PREFIXES: tuple[bytes, ...] = tuple(bytes([b]) for b in sorted(b"hlmepqgrcyokxfabstu"))
 """Every prefix of the fold, ascending: what a checkpoint saves."""

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from tiered.archive.state.keys import (
     CLOSED,
-    DISPATCH,
     FILE_MARK,
     FLOOR,
     GAP,
@@ -31,6 +30,7 @@ from tiered.archive.state.keys import (
     RUN,
     U8,
     U8_U4,
+    UNDER_WAY,
     generation_prefix,
     lineage_key,
     object_key,
@@ -353,7 +353,7 @@ def dispatch_offsets(
     record, known = packed_table(view.get_many(prefixed(QUEUE, queue_keys(topics, ids))))
     known &= record["generation"] > 0
     offsets = np.where(known, record["max_offset"], 0)
-    value = view.get_many((DISPATCH,))[0]
+    value = view.get_many((UNDER_WAY,))[0]
     if value is None:
         return offsets, known
     names, *columns = unpack_value(value)
@@ -377,4 +377,4 @@ def dispatch_pairs(
     number = {topic: at for at, topic in enumerate(dict.fromkeys(topics))}
     numbers = np.fromiter(map(number.__getitem__, topics), "<i8", len(topics))
     columns = [np.asarray(column).astype("<i8").tobytes() for column in (numbers, queue_ids, offsets)]
-    return [(DISPATCH, pack_value([list(number), *columns]))]
+    return [(UNDER_WAY, pack_value([list(number), *columns]))]
