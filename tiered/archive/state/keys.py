@@ -61,7 +61,7 @@ SINK_QUEUE = b"t"
 SINK_MAP = b"u"
 DISPATCH = b"d"
 UNDER_WAY = b"\x01"
-"""Before all that is walked over: it has some 40 bytes for each queue of a flush, and a walk that ends before a key decompresses
+"""Before all that is walked over: it has some 40 bytes for each queue of a flush, and a walk that ends before it decompresses
 its block, in each young file of the engine."""
 
 FOLD_PREFIXES: tuple[bytes, ...] = tuple(bytes([b]) for b in sorted(b"hlmepqgrcyokxfabstu"))
