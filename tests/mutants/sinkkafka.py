@@ -11,6 +11,18 @@ _MESSAGES = "tests/unit/test_sink_messages.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/sink/kafka/keeping.py",
+        "                            kept.settle()\n",
+        "",
+        f"{_REAL}::test_a_queue_keeps_its_partition_when_partitions_are_added",
+    ),
+    Mutant(
+        "tiered/sink/kafka/positions.py",
+        "            if self.topics.get(target) == topic_id:\n",
+        "            if True:\n",
+        f"{_UNIT}::test_a_partition_of_a_queue_by_another_name_counts_while_its_topic_is_the_one",
+    ),
+    Mutant(
         "tiered/sink/kafka/reading.py",
         "                if message.offset() >= ends[place] - (error is None):\n",
         "                if error is not None or message.offset() >= ends[place] - 1:\n",

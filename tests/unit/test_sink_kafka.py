@@ -24,7 +24,14 @@ from tiered.sink.kafka.client import Heard
 from tiered.sink.kafka.hanging import _Committed
 from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.naming import MAX_NAME, kafka_name, target_name
-from tiered.sink.kafka.positions import Kept, SinkOwner, owner_record, position_records, topic_record
+from tiered.sink.kafka.positions import (
+    Kept,
+    SinkOwner,
+    owner_record,
+    position_records,
+    route_record,
+    topic_record,
+)
 from tiered.sink.kafka.reports import Reports
 from tiered.sink.kafka.routes import QueueRoute, QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
@@ -220,6 +227,18 @@ def test_topics_that_are_gone_or_others_are_forgotten_with_their_partitions() ->
     for record in (topic_record("gone", "id"), topic_record("gone", None)):
         again.take(*record)
     assert again.topics == {}
+
+
+def test_a_partition_of_a_queue_by_another_name_counts_while_its_topic_is_the_one() -> None:
+    renamed, other = MessageQueue("o", 1), MessageQueue("p", 1)
+    kept = Kept()
+    for record in (
+        topic_record("o", "id"), topic_record("p", "id of now"), route_record(renamed, "o", 3, "id of before"),
+        route_record(renamed, "o", 1, "id"), route_record(other, "p", 1, "id of before"),
+    ):  # fmt: skip
+        kept.take(*record)
+    kept.settle()
+    assert (kept.partitions, kept.queues) == ({renamed: ("o", 1)}, {})
 
 
 def test_consecutive_messages_are_one_run() -> None:

@@ -63,6 +63,7 @@ class Keeping:
                 while True:
                     for message in polled(consumer, _AT_ONCE):
                         if is_end(message):
+                            kept.settle()
                             return kept
                         deadline = self._clock.monotonic() + self._settings.seconds
                         if message.key() is not None and message.value() is not None:

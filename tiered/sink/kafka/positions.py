@@ -1,7 +1,8 @@
 """A sink's position as records of a compacted topic: a key for each queue, one for the log, one for who has the sink.
 
 A record for each queue and not one for all: a flush tells the queues that changed, and compaction keeps the last of each. What
-else must outlive a process lies beside it: the partition that a queue was given, and which topic it was (Kafka's id of it).
+else must outlive a process lies beside it: the partition that a queue was given, and which topic it was (Kafka's id of it). A
+queue whose topic the order renames has its position by the source's name, and a record for its partition by the new one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tiered.sink.kafka.topics import KafkaTopic
 from tiered.sink.keptmaps import map_of_text, map_text
 
 LOG, OWNER = b"log", b"owner"
-_QUEUE, _TOPIC, _MAP = b"queue:", b"topic:", b"map:"
+_QUEUE, _TOPIC, _MAP, _ROUTE = b"queue:", b"topic:", b"map:", b"route:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,13 @@ class Kept:
     partitions: dict[MessageQueue, tuple[str, int]] = field(default_factory=dict)
     topics: dict[str, str] = field(default_factory=dict)
     maps: dict[MessageQueue, OffsetMap] = field(default_factory=dict)
+    _routes: dict[MessageQueue, tuple[str, int, str | None]] = field(default_factory=dict)
+
+    def settle(self) -> None:
+        """Everything was taken: partitions that queues were given in topics that are still the ones count."""
+        for queue, (target, partition, topic_id) in self._routes.items():
+            if self.topics.get(target) == topic_id:
+                self.partitions[queue] = target, partition
 
     @property
     def position(self) -> SinkPosition:
@@ -80,6 +88,9 @@ class Kept:
             elif key.startswith(_MAP):
                 queue = MessageQueue(str(told["topic"]), int(told["queue"]))
                 self.maps[queue] = map_of_text(told["map"])
+            elif key.startswith(_ROUTE):
+                queue = MessageQueue(str(told["topic"]), int(told["queue"]))
+                self._routes[queue] = str(told["target"]), int(told["partition"]), told["id"]
             elif key.startswith(_QUEUE):
                 queue = MessageQueue(str(told["topic"]), int(told["queue"]))
                 physical = told["physical"]
@@ -130,6 +141,15 @@ def position_records(
             topic=queue.topic, queue=queue.queue_id, next=follow.next, physical=follow.physical,
             target=target, partition=partition,
         )  # fmt: skip
+
+
+def route_record(
+    queue: MessageQueue, target: str, partition: int, topic_id: str | None
+) -> tuple[bytes, bytes]:
+    """Key and value of where the messages of a queue go that has no position by this name."""
+    return _ROUTE + _name(queue), _json(
+        topic=queue.topic, queue=queue.queue_id, target=target, partition=partition, id=topic_id
+    )
 
 
 def map_record(queue: MessageQueue, known: OffsetMap) -> tuple[bytes, bytes]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import xxhash
 
 from tiered.errors import Invalid
 from tiered.model import MessageQueue
-from tiered.sink.base import WentTo
+from tiered.sink.base import SinkPosition, WentTo
 from tiered.sink.kafka.naming import target_name
+from tiered.sink.kafka.positions import position_records, route_record
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopic, KafkaTopics, check_same
 from tiered.sink.kinds import SinkPlace
@@ -48,6 +49,8 @@ class QueueRoutes:
         self._place = place
         self._topics = topics
         self._kept = dict(kept)
+        self._given: list[MessageQueue] = []
+        """Queues whose partitions are not kept yet."""
         self._known = dict(known)
         self._found: dict[str, KafkaTopic] = {}
         self._routes: dict[MessageQueue, QueueRoute] = {}
@@ -66,6 +69,7 @@ class QueueRoutes:
     def take_over(self, kept: Mapping[MessageQueue, tuple[str, int]], known: Mapping[str, str]) -> None:
         """Partitions that queues were given beside this sink, before it met them, and the ids of their topics."""
         self._kept |= kept
+        self._given += kept
         self._known |= known
 
     def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
@@ -94,6 +98,15 @@ class QueueRoutes:
     def partitions(self) -> dict[MessageQueue, tuple[str, int]]:
         """Where the queues met go, to be kept."""
         return self._kept
+
+    def records(self, position: SinkPosition) -> Iterator[tuple[bytes, bytes]]:
+        """What Kafka is to keep of a position, and of partitions that it does not keep yet; asked once before it does."""
+        yield from position_records(position, self._kept)
+        given, self._given = self._given, []
+        for queue in given:
+            if queue not in position.queues:  # its topic is renamed: the position has another name
+                target, partition = self._kept[queue]
+                yield route_record(queue, target, partition, self.known_id(target))
 
     def known_id(self, topic: str) -> str | None:
         """Kafka's id of a topic that has messages of this sink."""
@@ -133,6 +146,7 @@ class QueueRoutes:
         if target is None or partition is None:
             target = self._target(queue)
             partition = self._partition(queue, self._found[target].partitions)
+            self._given.append(queue)
         elif partition >= self._found[target].partitions:
             raise Invalid(
                 "a queue's Kafka partition is not there any more", topic=target, partition=partition, queue=str(queue),

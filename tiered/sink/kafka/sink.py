@@ -35,7 +35,6 @@ from tiered.sink.kafka.positions import (
     SinkOwner,
     owner_record,
     position_deleted,
-    position_records,
     topic_record,
 )
 from tiered.sink.kafka.records import BODY, Headers, headers_of, keys_of, queue_of, times_of
@@ -149,7 +148,7 @@ class KafkaSink:
                     self._keep(*self._retold.pop())
                 for topic in self._routes.unkept():
                     self._keep(*topic_record(topic.name, topic.id))
-                for key, value in position_records(position, self._routes.partitions()):
+                for key, value in self._routes.records(position):
                     self._keep(key, value)
             self._settle()
             placed = self._reports.placed(self._routes.all)
