@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help install install-dev install-parquet install-encryption install-iceberg install-placement install-kafka install-schemas install-spark wheel lock
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(STAMP) ## the command .venv/bin/tiered, with what it needs and nothing else, from the locked wheels
 
@@ -78,6 +78,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-placement.in -o requirements-placement.lock
 	rm -rf $(VENV)-lock
 
+.PHONY: e2e-variants e2e-no-short-cut e2e-two-workers
 .PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv demo-kafka demo-read-nodes spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv soak-sinks config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
@@ -163,6 +164,18 @@ E2E_FIRST := gateway_acl,gateway_absent,gateway_faults,gateway_49,replay_grpc,re
 e2e: install-dev ## the program against real brokers, S3 servers and clients
 	$(PYTEST) -n 3 --no-loadscope-reorder --first $(E2E_FIRST) tests/e2e tests/integration $(PYTEST_ARGS)
 	$(PYTEST) -n 2 -m "$(SERVERS)" tests/contract $(PYTEST_ARGS)
+
+# What consumers, rights, resets, hand-over and faults need of a gateway, it must give in each of these ways, too. Each setting reaches the
+# gateways by their environment; tests that set it themselves keep theirs.
+VARIED := acl faults handover restarts consumers go sql tools tools_49 questions reset_49 workers
+VARIANT = $(PYTEST) -n 3 --no-loadscope-reorder --first $(E2E_FIRST) $(VARIED:%=tests/e2e/test_gateway_%.py) $(PYTEST_ARGS)
+e2e-variants: e2e-no-short-cut e2e-two-workers ## the gateway's suites of e2e again, in both of the ways that follow
+
+e2e-no-short-cut: install-dev ## consumers, rights, resets, hand-over, faults: the broker is asked about every cold pull
+	TIERED_GATEWAY_COLD_RECHECK_MS=0 $(VARIANT)
+
+e2e-two-workers: install-dev ## the same suites, each gateway of two processes
+	TIERED_GATEWAY_WORKERS=2 $(VARIANT)
 
 # By themselves: a Spark session takes every core, and clients of the other tests would meet their time limits.
 # The longest modules first, so that no worker waits for the other's last one.

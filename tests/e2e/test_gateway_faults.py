@@ -66,7 +66,7 @@ def gateway(cold: ColdScene, proxy: FaultProxy) -> Iterator[Gateway]:
     place = cold.archives["s3"].url.partition("?")[0]
     url = f"{place}?endpoint={proxy.url}&region={REGION}"
     with cold.gateway("s3", url=url, **IMPATIENT).running() as gateway:
-        gateway.child.wait_until(lambda: gateway.status().get("archive") == "open", 30, "the archive open")
+        gateway.child.wait_until(gateway.archive_open, 30, "the archive open")
         yield gateway
 
 

@@ -112,6 +112,7 @@ def test_the_broker_is_killed_and_comes_back(cold: ColdScene, gateway: Gateway) 
     # The broker writes consumer offsets down every 5 seconds: a killed one forgets what was committed since.
     print(f"repeated after the broker was killed: {len(found.repeated)}; stalled for {stalled:.1f} s")
     said = gateway.output()
-    assert said.count("a broker is away") == said.count("a broker is back") == 1
+    assert said.count("a broker is away") == said.count("a broker is back")
+    assert 1 <= said.count("a broker is away") <= gateway.workers, "once for each worker that had clients"
     # Whoever connects in the moment between the broker's death and the gateway's notice.
     assert said.count("client turned away") < 10

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.kit import remoting
 from tests.kit.daemonproc import TIERED, Pages
@@ -66,14 +67,40 @@ class Gateway(Pages):
         """Of its name-server front: the one thing that clients change."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def workers(self) -> int:
+        """How many processes serve."""
+        return int(str(self.settings.get("gateway.workers", 1)))
+
+    @property
+    def short_cut(self) -> bool:
+        """Whether it answers pulls deep below the broker's begin without asking the broker about each."""
+        outside = os.environ.get("TIERED_GATEWAY_COLD_RECHECK_MS", "1000")
+        return int(str(self.settings.get("gateway.cold_recheck_ms", outside))) > 0
+
     def metric(self, name: str, **labels: str) -> float | None:
         """A sample of ``/metrics``, of all workers together; ``None`` if it is not there."""
-        workers, whole = int(str(self.settings.get("gateway.workers", 1))), super().metric(name, **labels)
-        if workers == 1 or whole is not None:
+        whole = super().metric(name, **labels)
+        if self.workers == 1 or whole is not None:
             return whole
-        found = [super(Gateway, self).metric(name, worker=str(index), **labels) for index in range(workers)]
+        found = [
+            super(Gateway, self).metric(name, worker=str(index), **labels) for index in range(self.workers)
+        ]
         known = [value for value in found if value is not None]
         return sum(known) if known else None
+
+    def statuses(self) -> list[dict[str, Any]]:
+        """``/status`` of each worker that answers; of a gateway of one process, its own."""
+        whole = self.status()
+        if self.workers == 1:
+            return [whole] if whole else []
+        said = [worker["status"] for worker in whole.get("workers", {}).values()]
+        return [one for one in said if one is not None]
+
+    def archive_open(self) -> bool:
+        """Whether every worker has opened the archive."""
+        said = self.statuses()
+        return len(said) == self.workers and all(one["archive"] == "open" for one in said)
 
     @property
     def port_file(self) -> Path:
