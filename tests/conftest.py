@@ -164,11 +164,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Coverage rests while Hypothesis works: its examples pass the same lines hundreds of times, at nearly twice the price.
-    Scenes are marked, for a ring that has them and a part of other folders."""
+    """Coverage rests while Hypothesis works: its examples pass the same lines hundreds of times, at twice the price; and in all
+    seeded histories of a test but the first. Scenes are marked, for a ring that has them and a part of other folders."""
     if item.path.parent == _SCENES:
         item.add_marker("scene")
-    if is_hypothesis_test(getattr(item, "obj", None)):
+    if is_hypothesis_test(getattr(item, "obj", None)) or drawn.follows_another(item):
         item.add_marker("no_cover")
 
 

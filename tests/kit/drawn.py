@@ -33,6 +33,15 @@ def turn(item: pytest.Item) -> int:
     return zlib.crc32(function.encode()) + (sum(callspec.indices.values()) if callspec else 0)
 
 
+def follows_another(item: pytest.Item) -> bool:
+    """Whether it is a history, by a seed or number, other than the first of its test: that one has visited the same lines."""
+    if item.get_closest_marker(MARKER) is None:
+        return False
+    callspec: Any = getattr(item, "callspec", None)
+    values = {mark.args[0]: mark.args[1] for mark in item.iter_markers("parametrize")}
+    return any(isinstance(of[0], int) and callspec.params[name] != of[0] for name, of in values.items())
+
+
 def fewer_examples(function: Any, one_in: int) -> tuple[int, int]:
     """Let Hypothesis draw the share of a test's examples; how many it draws now, and of how many."""
     its: settings = getattr(function, _SETTINGS)

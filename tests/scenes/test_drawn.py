@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit import drawn
 from tests.mutants import __main__ as mutants
 
 pytest_plugins = "pytester"
@@ -66,6 +67,16 @@ def test_five_draws_in_a_row_run_every_history_once(run: Run, first: int) -> Non
     assert ran.pop("test_another") == 5
     assert len(ran) == ALL
     assert set(ran.values()) == {1}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnknownMarkWarning")
+def test_those_that_follow_another_of_their_test_are_told_apart(pytester: pytest.Pytester) -> None:
+    """By number: of what has a name each is another case."""
+    items = pytester.getitems(TEST)
+    first = [item.name for item in items if not drawn.follows_another(item)]
+    assert first == ["test_lives[0]", "test_damage[0-merged]", "test_damage[0-sealed]", "test_another"]
+    follow = [item.name for item in items if drawn.follows_another(item)]
+    assert len(follow) == ALL - 3
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")])

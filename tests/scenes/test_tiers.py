@@ -11,13 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis.strategies import none
 
 from tests.conftest import TIERS, put_first, pytest_itemcollected
 from tests.kit import cache
 from tests.kit.install import InstallError, install, main
 from tests.mutants.__main__ import BARE
+
+pytest_plugins = "pytester"
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = "tests/integration/test_kit_broker.py"
@@ -119,14 +119,18 @@ def test_the_readme_names_every_module_of_the_kit_and_every_tier() -> None:
     assert all(f"| `{tier}` |" in text for tier in TIERS)
 
 
-def test_coverage_rests_in_properties_alone(request: pytest.FixtureRequest) -> None:
-    module = request.node.getparent(pytest.Module)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnknownMarkWarning")
+def test_coverage_rests_in_properties_and_histories_after_the_first(pytester: pytest.Pytester) -> None:
+    history = "@pytest.mark.history\n@pytest.mark.parametrize('seed', range(3))\ndef test_life(seed): pass"
+    drawn = "@given(none())\ndef test_property(_): pass"
+    source = ["import pytest", "from hypothesis import given", "from hypothesis.strategies import none"]
     marked = {}
-    for name, test in (("plain", lambda: None), ("property", given(none())(lambda _: None))):
-        item: pytest.Item = pytest.Function.from_parent(module, name=name, callobj=test)
+    for item in pytester.getitems("\n".join([*source, "def test_plain(): pass", drawn, history])):
         pytest_itemcollected(item)
-        marked[name] = item.get_closest_marker("no_cover") is not None
-    assert marked == {"plain": False, "property": True}
+        marked[item.name] = item.get_closest_marker("no_cover") is not None
+    resting = {"test_property", "test_life[1]", "test_life[2]"}
+    assert {name for name, rests in marked.items() if rests} == resting
+    assert marked.keys() - resting == {"test_plain", "test_life[0]"}
 
 
 def test_modules_named_first_come_first() -> None:

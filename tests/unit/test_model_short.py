@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.depends_only_on("tests/model")
+pytestmark = [
+    pytest.mark.depends_only_on("tests/model"),
+    pytest.mark.no_cover,
+]  # of the program nothing runs here
 
 MODEL = Path(__file__).parents[1] / "model" / "archive_model.py"
 
