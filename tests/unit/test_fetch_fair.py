@@ -8,11 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Semaphore
 
+import pytest
+
 from tests.kit.fetchscene import ORDERS, pull, scene
+from tiered.fetch import fair
 from tiered.fetch.allowance import Shares
 from tiered.fetch.base import ReaderId
 from tiered.fetch.budget import Budget
-from tiered.fetch.fair import MOST_REMEMBERED, MOST_TENANTS_REMEMBERED, FairQueue, TenantGroup
+from tiered.fetch.fair import FairQueue, TenantGroup
 from tiered.model import MessageQueue
 from tiered.settings import KIB, Tenants
 
@@ -81,16 +84,19 @@ def test_who_had_much_and_comes_back_does_not_jump_the_line() -> None:
     assert served(queue) == "ggggg" + "M" + "gggg"
 
 
-def test_what_is_remembered_of_lines_is_bounded() -> None:
+def test_what_is_remembered_of_lines_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    most, most_tenants = 512, 64  # fewer than it has: at the bound each line that is served looks through all
+    monkeypatch.setattr(fair, "MOST_REMEMBERED", most)
+    monkeypatch.setattr(fair, "MOST_TENANTS_REMEMBERED", most_tenants)
     queue = FairQueue[str]()
     queue.push(TenantGroup("last", "g"), 1, "-")
-    for number in range(3 * MOST_REMEMBERED):
+    for number in range(3 * most):
         queue.push(TenantGroup(f"t{number}", "g"), 10**9, "x")
         queue.push(GREEDY, 0, "g")
         queue.pop()
         queue.pop()
-    assert len(queue._tenants._ends) <= MOST_REMEMBERED + 1
-    assert len(queue._groups) <= MOST_TENANTS_REMEMBERED + 1
+    assert len(queue._tenants._ends) <= most + 1
+    assert len(queue._groups) <= most_tenants + 1
 
 
 def test_memory_is_given_out_by_turns() -> None:
