@@ -8,6 +8,7 @@ DEV_STAMP := $(VENV)/.developer
 SPARK_STAMP := $(VENV)/.spark
 # Byte code is kept, whatever the shell says: each process of the tests that starts anew would compile everything again.
 export PYTHONDONTWRITEBYTECODE :=
+# Of what developers need (--no-compile) what is imported is compiled then: all of it is three quarters of a minute.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help install install-dev install-parquet install-encryption install-iceberg install-placement install-kafka install-schemas install-spark wheel lock
@@ -30,7 +31,7 @@ install-dev: $(DEV_STAMP) ## what developers need besides: tests, types, style
 
 $(DEV_STAMP): $(STAMP) requirements-dev.lock
 	@echo "installing the tools of developers, requirements-dev.lock, into $(VENV)"
-	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-dev.lock
+	$(PIP_INSTALL) --no-compile --only-binary :all: --require-hashes -r requirements-dev.lock
 	@touch $@
 
 install-parquet: $(STAMP) requirements-parquet.lock ## pyarrow into .venv (170 MB more), for Parquet segments
@@ -56,7 +57,7 @@ install-spark: $(SPARK_STAMP) ## PySpark and Arrow into .venv, for what lies in 
 
 $(SPARK_STAMP): $(STAMP) requirements-spark.lock
 	@echo "installing PySpark and Arrow, requirements-spark.lock, into $(VENV)"
-	$(PIP_INSTALL) --only-binary :all: --no-binary pyspark --require-hashes -r requirements-spark.lock
+	$(PIP_INSTALL) --no-compile --only-binary :all: --no-binary pyspark --require-hashes -r requirements-spark.lock
 	@touch $@
 
 DIST ?= dist
