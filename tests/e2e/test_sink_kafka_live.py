@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from tests.kit.demo_kafka import KafkaDemo, judged
-from tests.kit.kafkabroker import KafkaBroker, kafka_broker
+from tests.kit.faultproxy import FaultProxy
+from tests.kit.kafkabroker import KafkaBroker
 from tests.kit.oracle import Oracle
 from tests.kit.sinksoak import CHEAP, SAMPLE, SinkCampaign, proxies
 from tests.kit.sinktruth import Had, SinkTruth, Stored
@@ -20,17 +21,27 @@ pytestmark = [pytest.mark.broker, pytest.mark.s3server, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with kafka_broker(tmp_path_factory.mktemp("kafka")) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with real_stack(tmp_path_factory.mktemp("real")) as made:
         yield made
 
 
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """With ``cuts`` it is started."""
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    yield broker
+    broker.remove()
+
+
+@pytest.fixture(scope="module")
+def cuts(kafka: KafkaBroker, stack: Stack) -> Iterator[tuple[FaultProxy, FaultProxy]]:
+    """Proxies before Kafka and the S3 server."""
+    with proxies(stack, kafka) as found:
+        yield found
+
+
+@pytest.mark.usefixtures("cuts")
 def test_nothing_is_lost_doubled_or_reordered(kafka: KafkaBroker, stack: Stack, tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=160)
     demo = KafkaDemo(tmp_path, stack, kafka, messages=4_000, rate=400, console=console)
@@ -44,11 +55,12 @@ def test_nothing_is_lost_doubled_or_reordered(kafka: KafkaBroker, stack: Stack, 
     assert "lost 0, doubled 0, reordered 0" in said
 
 
-def test_ten_kills_of_daemon_kafka_broker_and_store(kafka: KafkaBroker, stack: Stack, tmp_path: Path) -> None:
+def test_ten_kills_of_daemon_kafka_broker_and_store(
+    kafka: KafkaBroker, stack: Stack, cuts: tuple[FaultProxy, FaultProxy], tmp_path: Path
+) -> None:
     """A sample of the campaign, from a fixed seed: every process is killed, and the sink stops at a topic that was deleted."""
-    with proxies(stack, kafka) as (to_kafka, to_s3):
-        campaign = SinkCampaign(tmp_path, stack, kafka, to_kafka, to_s3, seed=7)
-        outcome = campaign.run(kills=10, seconds=300, first=SAMPLE, then=CHEAP)
+    campaign = SinkCampaign(tmp_path, stack, kafka, *cuts, seed=7)
+    outcome = campaign.run(kills=10, seconds=300, first=SAMPLE, then=CHEAP)
     assert outcome.good, (outcome.error, outcome.steps)
     assert outcome.kills >= 10
     assert set(outcome.killed) == {"daemon", "Kafka", "broker", "S3 server"}

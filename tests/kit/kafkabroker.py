@@ -7,7 +7,7 @@ import base64
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from tests.kit import cache
+from tests.kit.kafkaclasses import kafka_jars, mapped_classes
 from tests.kit.ports import free_block
 from tests.kit.process import Child, Scratch
 
@@ -31,9 +31,11 @@ USER, PASSWORD = "stranger", "a password of tests"
 class KafkaBroker:
     """A broker: ``kill`` or ``stop``, and ``start`` again on its ports, with what it knew. Without a login all is allowed."""
 
-    def __init__(self, directory: Path, **settings: object) -> None:
-        """``settings``: the broker's own, with ``_`` for ``.``."""
+    def __init__(self, directory: Path, *, classes: Sequence[str] | None = None, **settings: object) -> None:
+        """``settings``: the broker's own, with ``_`` for ``.``. ``classes``: options of its JVM in the place of those that have
+        it map its classes."""
         self.directory = directory
+        self._classes = classes
         self._settings = {name.replace("_", "."): value for name, value in settings.items()}
         self._port = free_block()
         self._scratch = Scratch(directory / "tmp")
@@ -120,8 +122,9 @@ class KafkaBroker:
 
     def _java(self, *arguments: str) -> list[str]:
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        jars = f"{cache.kafka_directory() / 'lib'}/*"
-        return ["java", *MEMORY, self._scratch.java_option, quiet, "-cp", jars, *arguments]
+        classes = mapped_classes() if self._classes is None else self._classes
+        jars = ":".join(map(str, kafka_jars()))
+        return ["java", *MEMORY, *classes, self._scratch.java_option, quiet, "-cp", jars, *arguments]
 
     def _format(self, properties: Path) -> None:
         # With a zero before it, or some would begin with "-".

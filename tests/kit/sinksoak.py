@@ -13,7 +13,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,8 +25,8 @@ from tests.kit.daemonproc import CRASHED, Daemon
 from tests.kit.faultproxy import FaultProxy
 from tests.kit.kafkabroker import KafkaBroker, Read, committed
 from tests.kit.oracle import Oracle, Queue
-from tests.kit.process import PATIENCE, TIERED
-from tests.kit.realdaemon import expire, log_end, lose_power, record_starts
+from tests.kit.process import PATIENCE
+from tests.kit.realdaemon import expire, log_end, lose_power, record_starts, tiered
 from tests.kit.s3archive import IMPATIENT
 from tests.kit.s3server import REGION
 from tests.kit.sinkload import SinkLoad
@@ -266,14 +265,10 @@ class SinkCampaign:
         return UNKNOWN if told is None else int(told)
 
     def _command(self, *words: str) -> None:
-        """A verb of ``tiered sink``; tried again while the archive is away."""
-        command = [*TIERED, "sink", *words, "--archive", self.archive]
-        environment = {**os.environ, **self.stack.environment}
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        if done.returncode:
-            raise SoakError(f"{words}: {done.returncode}\n{done.stdout}{done.stderr}")
+        """A verb of ``tiered sink``."""
+        done = tiered("sink", *words, "--archive", self.archive, environment=self.stack.environment)
+        if done.code:
+            raise SoakError(f"{words}: {done.code}\n{done.out.decode()}{done.err}")
 
     def _order(self) -> None:
         options = {
@@ -532,7 +527,8 @@ def _had(read: Read) -> tuple[Queue, Had]:
 
 @contextmanager
 def proxies(stack: Stack, kafka: KafkaBroker, seed: int = 0) -> Iterator[tuple[FaultProxy, FaultProxy]]:
-    """One before Kafka's outer listener, which advertises it, and one before the S3 server. Kafka is (re)started."""
+    """One before Kafka's outer listener, which advertises it, and one before the S3 server. Kafka is started: again, if it
+    runs, so a new one is best left to this."""
     with (
         FaultProxy(kafka.outside, http=False, seed=seed) as to_kafka,
         FaultProxy(f"127.0.0.1:{stack.s3.port}", http=False, seed=seed) as to_s3,
