@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -44,11 +45,13 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push consumer was handed, and offsets between 0 and the highest of each queue that never came."""
+    """What a push consumer was handed, and offsets that never came between where it began and the highest of each queue."""
 
     consumed: int
     skipped: int
     seconds: float
+    begun: float
+    """When the first batch came, in seconds of the machine's clock."""
 
     @property
     def per_second(self) -> float:
@@ -63,6 +66,7 @@ class JavaLoad:
         self._work = work
         self._jars = cache.rocketmq_directory(version) / "lib"
         self._classes = work / "classes"
+        self._runs = itertools.count()
         command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{self._jars}/*"]
         subprocess.run([*command, "-d", str(self._classes), str(SOURCE)], check=True)
 
@@ -81,13 +85,15 @@ class JavaLoad:
         ]
 
     def push(self, topic: str, name_server: str, group: str, messages: int, **options: object) -> Pushed:
-        """A push consumer of a new group from the first message, until ``messages`` came or none comes any more."""
+        """A push consumer of a new group from the first message, until ``messages`` came or none comes any more. ``placed=1``:
+        from where its group is."""
         return Pushed(
             **self._run("push", topic=topic, namesrv=name_server, group=group, n=messages, **options)
         )
 
     def _run(self, command: str, **options: object) -> dict[str, Any]:
-        scratch = Scratch(self._work / "tmp")
+        run = next(self._runs)  # several may run at once
+        scratch = Scratch(self._work / f"tmp-{run}")
         scratch.make()
         java = ["java", "-Xmx768m", "-Xms256m", "-XX:+UseSerialGC", scratch.java_option]
         java += ["--add-opens=java.base/java.util=ALL-UNNAMED", f"-Duser.home={self._work}"]
@@ -96,7 +102,7 @@ class JavaLoad:
         child = Child(
             f"bench {command}",
             [*java, "-cp", f"{self._classes}:{self._jars}/*", "Bench", command, *arguments],
-            self._work / "bench.out",
+            self._work / f"bench-{run}.out",
         )
         try:
             code = child.wait(TIMEOUT_SECONDS)

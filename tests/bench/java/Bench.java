@@ -33,14 +33,16 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * The unmodified Java client under the clock: {@code java Bench COMMAND key=value ...}; the last line of standard output is JSON.
  *
  * <pre>
- *   send  topic= ways=NAMESRV,NAMESRV [pids=] [threads=4] [slices=6] [slice_ms=1000] [warm_ms=2000] [bytes=1024] [rate=0]
- *   pull  topic= ways=... [pids=] [slices=] [slice_ms=] [warm_ms=] [batch=32] [queues=]
+ *   send  topic= ways=NAMESRV,NAMESRV [pids=] [threads=4] [clients=1] [slices=6] [slice_ms=1000] [warm_ms=2000] [bytes=1024] [rate=0]
+ *   pull  topic= ways=... [pids=] [clients=] [slices=] [slice_ms=] [warm_ms=] [batch=32] [queues=]
  *         a thread a queue, at most so many, from the first message, over again at the end
- *   push  topic= namesrv= group= n= [idle=20] [batch=32] [threads=4] : push consumer from the first message
+ *   push  topic= namesrv= group= n= [idle=20] [batch=32] [threads=4] [placed=0]
+ *         push consumer from the first message, or from where its group is (placed=1)
  * </pre>
  *
  * <p>{@code send} and {@code pull} go by each way in turn, a slice at a time, with clients of their own for each that are kept
  * all the while, and time every call. {@code rate=}: calls a second, all threads together; 0: each as soon as its last is done.
+ * {@code clients=}: so many connections by each way, threads dealt out to them in turn.
  * {@code pids=}: for each way the process in the middle (0: none), whose CPU is counted in the slices of its way alone.
  */
 public final class Bench {
@@ -137,15 +139,20 @@ public final class Bench {
     }
 
     private static List<Call> senders(String nameServer) throws Exception {
-        DefaultMQProducer producer = configured(new DefaultMQProducer("bench_producer"), nameServer);
-        producer.setSendMsgTimeout(10_000);
-        producer.setRetryTimesWhenSendFailed(0);
-        producer.start();
+        List<DefaultMQProducer> producers = new ArrayList<>();
+        for (int c = 0; c < number("clients", 1); c++) {
+            DefaultMQProducer made = configured(new DefaultMQProducer("bench_producer"), nameServer);
+            made.setSendMsgTimeout(10_000);
+            made.setRetryTimesWhenSendFailed(0);
+            made.start();
+            producers.add(made);
+        }
         byte[] body = new byte[number("bytes", 1024)];
         Arrays.fill(body, (byte) 'x');
         String topic = text("topic");
         List<Call> calls = new ArrayList<>();
         for (int t = 0; t < number("threads", 4); t++) {
+            DefaultMQProducer producer = producers.get(t % producers.size());
             calls.add(() -> {
                 SendResult result = producer.send(new Message(topic, "tag", body));
                 if (result.getSendStatus() != SendStatus.SEND_OK) {
@@ -159,9 +166,12 @@ public final class Bench {
 
     @SuppressWarnings("deprecation")
     private static List<Call> pullers(String nameServer) throws Exception {
-        DefaultMQPullConsumer consumer = configured(new DefaultMQPullConsumer("bench_puller"), nameServer);
-        consumer.start();
-        Collection<MessageQueue> queues = consumer.fetchSubscribeMessageQueues(text("topic"));
+        List<DefaultMQPullConsumer> consumers = new ArrayList<>();
+        for (int c = 0; c < number("clients", 1); c++) {
+            consumers.add(configured(new DefaultMQPullConsumer("bench_puller"), nameServer));
+            consumers.get(c).start();
+        }
+        Collection<MessageQueue> queues = consumers.get(0).fetchSubscribeMessageQueues(text("topic"));
         int batch = number("batch", 32);
         List<Call> calls = new ArrayList<>();
         for (MessageQueue queue : queues) {
@@ -169,6 +179,7 @@ public final class Bench {
                 break;
             }
             long[] next = {0};
+            DefaultMQPullConsumer consumer = consumers.get(calls.size() % consumers.size());
             calls.add(() -> {
                 PullResult result = consumer.pull(queue, "*", next[0], batch);
                 if (result.getPullStatus() != PullStatus.FOUND) {
@@ -295,6 +306,7 @@ public final class Bench {
         private final long wanted;
         private long count;
         private long first;
+        private double begun;
         private volatile long last = System.nanoTime();
 
         Seen(long wanted) {
@@ -303,7 +315,10 @@ public final class Bench {
 
         synchronized void take(List<MessageExt> messages) {
             long now = System.nanoTime();
-            first = count == 0 ? now : first;
+            if (count == 0) {
+                first = now;
+                begun = System.currentTimeMillis() / 1e3;
+            }
             for (MessageExt message : messages) {
                 long offset = message.getQueueOffset();
                 long[] queue = queues.computeIfAbsent(message.getQueueId(), key -> new long[] {offset, offset, 0});
@@ -322,9 +337,11 @@ public final class Bench {
         public synchronized String toString() {
             long skipped = 0;
             for (long[] queue : queues.values()) {
-                skipped += queue[1] + 1 - queue[2];   // offsets begin at 0
+                long begin = number("placed", 0) == 1 ? queue[0] : 0;
+                skipped += queue[1] + 1 - begin - queue[2];
             }
-            return "{\"consumed\":" + count + ",\"skipped\":" + skipped + ",\"seconds\":" + (last - first) / 1e9 + "}";
+            return "{\"consumed\":" + count + ",\"skipped\":" + skipped + ",\"seconds\":" + (last - first) / 1e9
+                + ",\"begun\":" + begun + "}";
         }
     }
 }
