@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.broker import Broker, NameServer
-from tests.kit.daemonproc import Daemon, wait_for
+from tests.kit.daemonproc import CALM, Daemon, wait_for
 from tests.kit.pop import Deliveries, Popping, body_of, produce
 from tests.kit.proxy import Proxy, create_typed_topic
 from tests.kit.realdaemon import expire, log_end, settled_minimums
@@ -59,7 +59,7 @@ def scene(rocketmq: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         daemon = Daemon(
             path, broker.store_dir, f"file://{path / 'archive'}",
             **{
-                "replay.enabled": True, "replay.broker_address": broker.address, "replay.groups": "G*",
+                **CALM, "replay.enabled": True, "replay.broker_address": broker.address, "replay.groups": "G*",
                 "replay.poll_ms": 1000, "replay.window_messages": 500,
             },
         )  # fmt: skip

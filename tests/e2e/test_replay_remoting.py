@@ -17,7 +17,7 @@ import pytest
 
 from tests.kit import cache
 from tests.kit.broker import Broker, NameServer
-from tests.kit.daemonproc import CRASHED, Daemon, wait_for
+from tests.kit.daemonproc import CALM, CRASHED, Daemon, wait_for
 from tests.kit.pop import Deliveries, PopClient, body_of, make_ordered, pop_in_order, produce
 from tests.kit.realdaemon import expire, log_end, settled_minimums, tiered
 from tiered.broker.client import Dial, RemotingClient
@@ -88,7 +88,7 @@ def scene(
         daemon = Daemon(
             path, broker.store_dir, f"file://{path / 'archive'}",
             **{
-                "replay.enabled": True, "replay.broker_address": broker.address, "replay.groups": "G*",
+                **CALM, "replay.enabled": True, "replay.broker_address": broker.address, "replay.groups": "G*",
                 "replay.poll_ms": 1000, "replay.window_messages": 200,
             },
         )  # fmt: skip

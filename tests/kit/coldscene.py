@@ -24,7 +24,7 @@ from typing import Any
 from tests.kit import cache, remoting
 from tests.kit.broker import Broker, NameServer
 from tests.kit.client import JavaClient
-from tests.kit.daemonproc import Daemon, wait_for
+from tests.kit.daemonproc import CALM, Daemon, wait_for
 from tests.kit.gatewayproc import Gateway
 from tests.kit.process import TIERED
 from tests.kit.realdaemon import expire, log_end, settled_minimums
@@ -170,9 +170,8 @@ def cold_scene(
         if s3 is not None:
             places["s3"] = (s3.url(s3.bucket(), "archive"), s3.environment())
         for name, (url, environment) in places.items():
-            # A calm one: it runs on beside all that a test measures or waits for.
-            calm: dict[str, Any] = {"source.poll_interval_ms": 50, "source.broker": broker_name}
-            daemon = Daemon(directory, broker.store_dir, url, name=name, environment=environment, **calm)
+            settings: dict[str, Any] = {**CALM, "source.broker": broker_name}
+            daemon = Daemon(directory, broker.store_dir, url, name=name, environment=environment, **settings)
             stack.callback(daemon.kill)
             scene.archives[name] = Archive(url, environment, daemon.start())
         _fill(scene, messages)

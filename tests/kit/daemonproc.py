@@ -43,6 +43,10 @@ FAST: Mapping[str, object] = {
 }
 """Settings that make a daemon act within milliseconds."""
 
+CALM: Mapping[str, object] = {"source.poll_interval_ms": 50, "dispatch.group_commit_interval_ms": 250}
+"""Of one that runs on beside all that a test measures or waits for: a commit costs 7 ms of CPU, and a broker that hands out by
+POP, or is sent to, writes all the time."""
+
 SMALL_FLUSHES: Mapping[str, object] = {"dispatch.group_commit_bytes": 65_536, "dispatch.block_bytes": 8192}
 """Many commits of little data."""
 
