@@ -22,7 +22,7 @@ from tiered.archive.read import contentworkers
 from tiered.archive.read.contentworkers import ContentWorkers, OpenedElsewhere
 from tiered.archive.read.verify import Report, Verifier
 from tiered.clock import SystemClock
-from tiered.errors import Unavailable
+from tiered.errors import Invalid, Unavailable
 from tiered.provider.base import Fetched, Provider
 from tiered.provider.open import open_provider
 from tiered.provider.wrap import Wrapped
@@ -124,6 +124,15 @@ def test_what_a_process_raises_is_said_whole(made: Path) -> None:
     with pytest.raises(Unavailable, match="away") as raised:
         by_processes(made, partial(wrapped, Away, f"file://{made}"))
     assert raised.value.fields["url"] == "store:"
+
+
+def refused() -> Provider:
+    raise Invalid("no such store", found="there")
+
+
+def test_a_store_that_a_process_cannot_open_is_said(made: Path) -> None:
+    with pytest.raises(Invalid, match="no such store"):
+        by_processes(made, refused)
 
 
 def test_processes_of_the_verb(made: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import connection, get_context, parent_process
 
 from tiered.allocator import keep_freed_memory
@@ -100,20 +101,27 @@ def _told(
 
 # --- in a process of its own
 
-_check: ContentCheck | None = None
+_place: OpenedElsewhere | None = None  # a pool has no other place for what its processes keep
 
 
 def _begin(place: OpenedElsewhere) -> None:
-    """Once in each process."""
-    global _check  # a pool has no other place for what its processes keep
+    """Once in each process. Nothing here may fail: a pool does not tell why."""
+    global _place
+    _place = place
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # who interrupts means all; the first process ends the others
+    )  # who interrupts means all: the first process ends the others
     threading.Thread(  # noqa: TID251 - it outlives all else here, and must not keep the process from ending
         target=_end_with_parent, name="parent", daemon=True
     ).start()
     keep_freed_memory()
-    _check = ContentCheck(place.provider(), place.keys, place.archive_id, records=True, ahead=place.ahead)
+
+
+@cache
+def _check() -> ContentCheck:
+    place = _place
+    assert place is not None, "a pool's process begins with _begin"
+    return ContentCheck(place.provider(), place.keys, place.archive_id, records=True, ahead=place.ahead)
 
 
 def _end_with_parent() -> None:
@@ -124,6 +132,6 @@ def _end_with_parent() -> None:
 
 
 def _look(batch: Sequence[Task]) -> list[list[ContentStep]]:
-    assert _check is not None, "a pool's process begins with _begin"
-    _check.expect(_check.first_range(item) for item, _ in batch)
-    return [list(_check.steps(item, runs)) for item, runs in batch]
+    check = _check()
+    check.expect(check.first_range(item) for item, _ in batch)
+    return [list(check.steps(item, runs)) for item, runs in batch]
