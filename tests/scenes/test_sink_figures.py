@@ -81,6 +81,28 @@ def test_a_sink_and_what_holds_for_all_are_shown(
     assert metrics.value("tiered_sinks_progress_refused") == 1
 
 
+def test_what_cannot_be_begun_now_is_said_as_what_it_is_and_begun_later(
+    services: tuple[SinkScene, SinkServices, Metrics],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, made, _ = services
+
+    def away(*_: object) -> None:
+        raise Unavailable("the broker's files are away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tiered.daemon.sinks.open_source", away)
+        made.step()
+    assert (made.trouble, list(made._running)) == ("the broker's files are away", [])
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "orders of sinks cannot be followed: sinks go on as before"
+    ]
+    made._look_at = 0.0
+    made.step()
+    assert (made.trouble, len(made._running)) == (None, 1)
+
+
 def test_what_became_of_messages_is_counted_by_kind() -> None:
     progress = SinkProgress(ManualClock())
     for _ in range(2):

@@ -99,6 +99,8 @@ class SinkServices:
             return DONE
         try:
             self._step()
+        except TieredError as error:  # of the broker's files, say, which are away while it starts
+            self._tell(str(error))
         except (
             Exception
         ) as error:  # nothing of sinks may reach archiving, and a thread that ended would tell nobody
