@@ -114,7 +114,7 @@ def command(
             loaded.settings, SystemClock(), Metrics(), stack=stack, scope=Scope.topic(topic)
         )
         ends = _ends(out, loaded.settings, group, topic, needed=end_ms is None)
-        ranges = _ranges(archived, topic, start_ms, end_ms, ends)
+        ranges = _ranges(archived, topic, start_ms, end_ms, ends or {})
     if not ranges:
         raise NotFound(
             "no message of this topic is archived in this time range", topic=topic,
@@ -128,6 +128,7 @@ def command(
             "request": request.name, "group": group, "topic": topic, "messages": request.messages,
             "queues": len(ranges), "ranges": [[r.queue_id, r.start, r.end] for r in ranges] if json
             else "; ".join(f"queue {r.queue_id} [{r.start:,}, {r.end:,})" for r in ranges),
+            "broker_answered": ends is not None,
         },
         kinds={"messages": Kind.COUNT},
     )  # fmt: skip
@@ -207,10 +208,11 @@ def _replay_directory(
     return loaded, path / DIRECTORY
 
 
-def _ends(out: Output, settings: Settings, group: str, topic: str, *, needed: bool) -> dict[int, int]:
+def _ends(out: Output, settings: Settings, group: str, topic: str, *, needed: bool) -> dict[int, int] | None:
     """Per queue where the group stands; a group that is new is owed everything the broker has got.
 
-    ``Refused`` if the group wants order. ``needed``: the ends must be known; else one that does not answer is not an error.
+    ``Refused`` if the group wants order. ``needed``: the ends must be known; else one that does not answer is no error, and
+    ``None``.
     """
     broker = broker_of(settings.replay, SystemClock())
     try:
@@ -225,7 +227,10 @@ def _ends(out: Output, settings: Settings, group: str, topic: str, *, needed: bo
         offsets = broker.offsets()
     except Unavailable as error:
         if not needed:
-            return {}
+            out.note(
+                f"whether this group consumes in order is not known now: the daemon asks before it sends ({error})"
+            )
+            return None
         error.hint = f"{error.hint}; or say with --to where to end"
         raise
     finally:
