@@ -22,6 +22,7 @@ from tiered.archive.read.lookup import KeyLookup, locate_physical, query_key
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.verify import Verifier
 from tiered.archive.read.view import View
+from tiered.archive.state.keys import DISPATCH, UNDER_WAY
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.record.message import Message, encode_message
@@ -144,7 +145,7 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[View, Oracle]:
         store, clock, seed=2
     )  # the fold of what lies in the bucket, not what the writer remembers
     assert list(fresh.store.iterate(b"")) == [
-        p for p in log.store.iterate(b"") if p[0][:1] != dispatch_prefix()
+        p for p in log.store.iterate(b"") if p[0][:1] not in (DISPATCH, UNDER_WAY)
     ]
     objects = ObjectReader(store, fresh.reader.keys, fresh.reader.identity.archive_id, cache_bytes=MIB)
     state = ArchiveState(fresh.store)
@@ -152,12 +153,6 @@ def archive(batches: list[list[Sketch]], cut: Any) -> tuple[View, Oracle]:
     assert head is not None
     assert head.progress[1].physical_offset == writer.position
     return View(head, state, objects, fresh.reader), writer.oracle
-
-
-def dispatch_prefix() -> bytes:
-    from tiered.archive.state.keys import DISPATCH
-
-    return DISPATCH
 
 
 @settings(max_examples=25, deadline=None)

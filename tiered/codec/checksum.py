@@ -9,15 +9,11 @@ import crc32c as _crc32c
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from zlib_ng.zlib_ng import crc32 as _crc32
 
 from tiered.codec.types import Buffer
 from tiered.codec.zstd import each_piece
 from tiered.errors import Corrupt
-
-try:
-    from zlib_ng.zlib_ng import crc32 as _crc32
-except ImportError:  # an environment from before it was needed: the same sums, for some 150 ns more each
-    from isal.isal_zlib import crc32 as _crc32
 
 _CRC_PROPERTY = b"__CRC32#\x01"
 _CRC_DIGITS = 10
