@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,17 +177,20 @@ def _rates(way: Way) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Groups that read at once: messages a second of all together, CPU of broker and gateway a message."""
+    """Groups that read at once: messages a second of all together, CPU of broker and gateway a message, and of the clients,
+    which are one process."""
 
     per_second: float
     cpu_each_us: float
+    clients_each_us: float
 
     @classmethod
     def of(cls, pushed: Sequence[Pushed], cpu: float) -> Reading:
         """From the first batch of any to the last of any."""
         consumed = sum(one.consumed for one in pushed)
         seconds = max(one.begun + one.seconds for one in pushed) - min(one.begun for one in pushed)
-        return cls(consumed / seconds, cpu / consumed * 1e6)
+        clients = max(one.cpu_seconds for one in pushed)
+        return cls(consumed / seconds, cpu / consumed * 1e6, clients / consumed * 1e6)
 
 
 class ColdGroups:
@@ -211,17 +213,10 @@ class ColdGroups:
         names = [f"cold-{self._number}-{place}" for place in range(groups)]
         for place, name in enumerate(names):
             placing.commit(name, {q: low // PLACES * place for q, low in self._minimums.items()}, TOPIC)
-        with scene.gateway(workers, f"cold-{self._number}") as gateway, ThreadPoolExecutor(groups) as pool:
+        with scene.gateway(workers, f"cold-{self._number}") as gateway:
             pids = [scene.broker.pid, *pids_of(gateway)]
             before = sum(map(cpu_seconds, pids))
-            pushed = list(
-                pool.map(
-                    lambda name: scene.java.push(
-                        TOPIC, gateway.address, name, self.messages, placed=1, idle=60
-                    ),
-                    names,
-                )
-            )
+            pushed = scene.java.push_all(TOPIC, gateway.address, names, self.messages, placed=1, idle=60)
             cpu = sum(map(cpu_seconds, pids)) - before
         for name, one in zip(names, pushed, strict=True):
             if one.consumed < self.messages or one.skipped:
@@ -259,7 +254,9 @@ def _rate(found: Sequence[Reading]) -> float:
 def _reading(found: Sequence[Reading]) -> str:
     rates = [one.per_second for one in found]
     cpu = median(one.cpu_each_us for one in found)
-    return f"{_rate(found):,.0f} ({min(rates):,.0f}–{max(rates):,.0f})/s, {cpu:.0f} µs CPU of servers each"
+    clients = median(one.clients_each_us for one in found)
+    spread = f"{_rate(found):,.0f} ({min(rates):,.0f}–{max(rates):,.0f})/s"
+    return f"{spread}, CPU each: {cpu:.0f} µs servers, {clients:.0f} µs clients"
 
 
 def _ratio(found: Sequence[Reading], beside: Sequence[Reading]) -> str:

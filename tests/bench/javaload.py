@@ -52,6 +52,8 @@ class Pushed:
     seconds: float
     begun: float
     """When the first batch came, in seconds of the machine's clock."""
+    cpu_seconds: float
+    """What the client's process used from then on until all had come; 0 if that was never."""
 
     @property
     def per_second(self) -> float:
@@ -87,9 +89,15 @@ class JavaLoad:
     def push(self, topic: str, name_server: str, group: str, messages: int, **options: object) -> Pushed:
         """A push consumer of a new group from the first message, until ``messages`` came or none comes any more. ``placed=1``:
         from where its group is."""
-        return Pushed(
-            **self._run("push", topic=topic, namesrv=name_server, group=group, n=messages, **options)
-        )
+        return self.push_all(topic, name_server, [group], messages, **options)[0]
+
+    def push_all(
+        self, topic: str, name_server: str, groups: Sequence[str], messages: int, **options: object
+    ) -> list[Pushed]:
+        """Push consumers of several groups at once in one process, until each was given so many messages."""
+        names = ",".join(groups)
+        found = self._run("push", topic=topic, namesrv=name_server, groups=names, n=messages, **options)
+        return [Pushed(**group) for group in found["groups"]]
 
     def _run(self, command: str, **options: object) -> dict[str, Any]:
         run = next(self._runs)  # several may run at once

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from tests.kit.s3server import versitygw
 QUEUES, PARTITIONS = 8, 4
 RATE = 2_000
 BODY_BYTES = 200
+SLOWEST = 10_000
+"""Messages a second below which a round is given up."""
 DEFAULTS: dict[str, object] = {
     "source.poll_interval_ms": 20, "source.confirm_reread_ms": 200, "source.restart_check_ms": 1000,
     "dispatch.group_commit_interval_ms": 1000, "archive.resend_wait_ms": 1000, "sinks.look_ms": 200,
@@ -33,7 +36,7 @@ class Reader:
     """A plain consumer at ``read_committed`` in a thread: when each record came, and the time that it carries, in ms."""
 
     def __init__(self, kafka: KafkaBroker, topic: str) -> None:
-        self.came: list[tuple[int, int]] = []
+        self._came = array("q")
         self._stop = threading.Event()
         self._consumer = Consumer({
             "bootstrap.servers": kafka.address, "group.id": "bench", "isolation.level": "read_committed",
@@ -47,21 +50,26 @@ class Reader:
         while not self._stop.is_set():
             for message in self._consumer.consume(5_000, 0.02):
                 if message.error() is None:
-                    self.came.append((time.time_ns() // 1_000_000, message.timestamp()[1]))
+                    self._came.extend((time.time_ns() // 1_000_000, message.timestamp()[1]))
+
+    @property
+    def count(self) -> int:
+        """Records that came."""
+        return len(self._came) // 2
 
     def wait_for(self, messages: int, seconds: float) -> None:
         """Until so many came; no more may come."""
         deadline = time.monotonic() + seconds
-        while len(self.came) < messages and time.monotonic() < deadline:
+        while self.count < messages and time.monotonic() < deadline:
             time.sleep(0.05)
-        expect(len(self.came), messages, "records came to the reader")
+        expect(self.count, messages, "records came to the reader")
 
     def end(self) -> np.ndarray:
         """Both times of each record."""
         self._stop.set()
         self._thread.join(30)
         self._consumer.close()
-        return np.array(self.came, np.int64)
+        return np.array(self._came, np.int64).reshape(-1, 2)
 
 
 @contextmanager
@@ -121,14 +129,15 @@ def sink_backfill(work: Path, messages: int) -> list[Row]:
     """The log given to one sink, and the same messages from an archive on a real S3 server to another one, whose broker has
     deleted them; and how long nothing came to it, up to the log's end, while that goes on."""
     store, more = work / "store", 20_000
+    patience = max(300.0, messages / SLOWEST)
     subprocess.run(appending(store, messages), check=True, stdout=subprocess.DEVNULL)
     with versitygw(work / "server") as server, kafka_broker(work / "kafka") as kafka:
         url, environment = server.url(server.bucket(), "archive"), server.environment()
         daemon = Daemon(work, store, url, name="sinkbackfill", environment=environment, **DEFAULTS)
         with daemon.running(), reading(kafka, "live") as live, reading(kafka, "history") as history:
-            daemon.wait_until(lambda: daemon.status()["lag"]["bytes"] == 0, "everything archived", 300.0)
+            daemon.wait_until(lambda: daemon.status()["lag"]["bytes"] == 0, "everything archived", patience)
             add(kafka, url, "live", environment)
-            live.wait_for(messages, 300)
+            live.wait_for(messages, patience)
             daemon.wait_until(
                 lambda: daemon.status()["sinks"]["sinks"][0]["lag_bytes"] == 0, "the sink at the end", 60
             )
@@ -140,17 +149,11 @@ def sink_backfill(work: Path, messages: int) -> list[Row]:
             add(kafka, url, "history", environment)
             writing.wait()
             live.wait_for(messages + more, 60)
-            history.wait_for(messages + more, 600)
+            history.wait_for(messages + more, 2 * patience)
             daemon.stop()
-        rates = []
-        for reader in (live, history):
-            came = np.sort(reader.end()[:, 0])
-            rates.append((messages - 1) / max(1, int(came[messages - 1] - came[0])) * 1000)
-        begun = min(at for at, _ in history.came)
-        pauses = [
-            int(np.diff(np.sort([at for at, _ in reader.came if at >= begun])).max()) / 1000
-            for reader in (history, live)
-        ]
+        came = [np.sort(reader.end()[:, 0]) for reader in (live, history)]
+        rates = [(messages - 1) / max(1, int(at[messages - 1] - at[0])) * 1000 for at in came]
+        pauses = [int(np.diff(at[at >= came[1][0]]).max()) / 1000 for at in reversed(came)]
     ours, theirs = rates[1], rates[0]
     return [
         Row(

@@ -1,6 +1,7 @@
 import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -36,8 +37,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *   send  topic= ways=NAMESRV,NAMESRV [pids=] [threads=4] [clients=1] [slices=6] [slice_ms=1000] [warm_ms=2000] [bytes=1024] [rate=0]
  *   pull  topic= ways=... [pids=] [clients=] [slices=] [slice_ms=] [warm_ms=] [batch=32] [queues=]
  *         a thread a queue, at most so many, from the first message, over again at the end
- *   push  topic= namesrv= group= n= [idle=20] [batch=32] [threads=4] [placed=0]
- *         push consumer from the first message, or from where its group is (placed=1)
+ *   push  topic= namesrv= groups=GROUP,GROUP n= [idle=20] [batch=32] [threads=4] [placed=0]
+ *         a push consumer of each group from the first message, or from where its group is (placed=1), until each has had n
  * </pre>
  *
  * <p>{@code send} and {@code pull} go by each way in turn, a slice at a time, with clients of their own for each that are kept
@@ -277,26 +278,41 @@ public final class Bench {
     // ---- push
 
     private static void push() throws Exception {
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(text("group")), text("namesrv"));
+        List<DefaultMQPushConsumer> consumers = new ArrayList<>();
+        List<Seen> all = new ArrayList<>();
+        for (String group : text("groups").split(",")) {
+            Seen seen = new Seen(Long.parseLong(text("n")));
+            consumers.add(pushed(group, seen));
+            all.add(seen);
+        }
+        for (DefaultMQPushConsumer consumer : consumers) {
+            consumer.start();
+        }
+        long idle = number("idle", 20) * 1_000_000_000L;
+        for (Seen seen : all) {
+            while (!seen.enough.await(100, TimeUnit.MILLISECONDS) && System.nanoTime() - seen.last < idle) {
+                Thread.yield();
+            }
+        }
+        OUT.println("{\"groups\":" + all + "}");
+        for (DefaultMQPushConsumer consumer : consumers) {
+            consumer.shutdown();
+        }
+    }
+
+    private static DefaultMQPushConsumer pushed(String group, Seen seen) throws Exception {
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(group), text("namesrv"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(number("threads", 4));
         consumer.setConsumeThreadMax(number("threads", 4));
         consumer.setConsumeMessageBatchMaxSize(number("batch", 32));
         consumer.setPullBatchSize(number("batch", 32));
         consumer.subscribe(text("topic"), "*");
-        long wanted = Long.parseLong(text("n"));
-        Seen seen = new Seen(wanted);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             seen.take(messages);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
-        consumer.start();
-        long idle = number("idle", 20) * 1_000_000_000L;
-        while (!seen.enough.await(100, TimeUnit.MILLISECONDS) && System.nanoTime() - seen.last < idle) {
-            Thread.yield();
-        }
-        OUT.println(seen);
-        consumer.shutdown();
+        return consumer;
     }
 
     /** What came: the messages in all, and of each queue the lowest and highest offset and how many. */
@@ -307,6 +323,8 @@ public final class Bench {
         private long count;
         private long first;
         private double begun;
+        private long cpuBegun;
+        private long cpu;
         private volatile long last = System.nanoTime();
 
         Seen(long wanted) {
@@ -318,6 +336,7 @@ public final class Bench {
             if (count == 0) {
                 first = now;
                 begun = System.currentTimeMillis() / 1e3;
+                cpuBegun = processCpu();
             }
             for (MessageExt message : messages) {
                 long offset = message.getQueueOffset();
@@ -328,7 +347,8 @@ public final class Bench {
             }
             count += messages.size();
             last = now;
-            if (count >= wanted) {
+            if (count >= wanted && enough.getCount() > 0) {
+                cpu = processCpu() - cpuBegun;
                 enough.countDown();
             }
         }
@@ -341,7 +361,12 @@ public final class Bench {
                 skipped += queue[1] + 1 - begin - queue[2];
             }
             return "{\"consumed\":" + count + ",\"skipped\":" + skipped + ",\"seconds\":" + (last - first) / 1e9
-                + ",\"begun\":" + begun + "}";
+                + ",\"begun\":" + begun + ",\"cpu_seconds\":" + cpu / 1e9 + "}";
+        }
+
+        /** What all threads of this process have used. */
+        private static long processCpu() {
+            return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
         }
     }
 }
