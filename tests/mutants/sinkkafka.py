@@ -47,6 +47,18 @@ MUTANTS = (
         f"{_REAL}::test_what_is_not_certain_is_not_said",
     ),
     Mutant(
+        "tiered/sink/kafka/hanging.py",
+        "            MessageQueue(renamed(queue.topic), queue.queue_id): follow.next\n",
+        "            queue: follow.next\n",
+        f"{_UNIT}::test_a_record_is_before_the_position_by_whatever_name_it_has",
+    ),
+    Mutant(
+        "tiered/sink/shaping.py",
+        "        place = replace(place, renamed=shape.topic)\n",
+        "",
+        "tests/unit/test_sink_shaping.py::test_a_kind_is_told_what_topics_are_called_at_the_destination",
+    ),
+    Mutant(
         "tiered/sink/kafka/sink.py",
         "            end_hanging(self._producer, self._heard, hung, self._settings.seconds)\n",
         "",

@@ -21,7 +21,7 @@ from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import Placed, SinkPosition, WentTo
 from tiered.sink.kafka import hanging
 from tiered.sink.kafka.client import Heard
-from tiered.sink.kafka.hanging import _Committed
+from tiered.sink.kafka.hanging import Given, Hanging, _Committed, _committed
 from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.naming import MAX_NAME, kafka_name, target_name
 from tiered.sink.kafka.positions import (
@@ -32,11 +32,13 @@ from tiered.sink.kafka.positions import (
     route_record,
     topic_record,
 )
+from tiered.sink.kafka.records import OFFSET, QUEUE, TOPIC
 from tiered.sink.kafka.reports import Reports
 from tiered.sink.kafka.routes import QueueRoute, QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopic
 from tiered.sink.order import SinkOrder
+from tiered.sink.shape import MessageShape
 
 LEGAL = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -474,6 +476,38 @@ class Showing:
         assert committed
         self.shown += self.more
         return dict.fromkeys(partitions, self.shown)
+
+
+class _Record:
+    """A record as it lies in Kafka."""
+
+    def __init__(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        self._told = {
+            TOPIC: topic.encode(),
+            QUEUE: str(queue_id).encode(),
+            OFFSET: str(queue_offset).encode(),
+        }
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return list(self._told.items())
+
+    def offset(self) -> int:
+        return 70
+
+
+@pytest.mark.parametrize("shape", [MessageShape(), MessageShape(renames=(("Orders", "o"), ("Pay*", "p*")))])
+@pytest.mark.parametrize("topic", ["Orders", "PayIn", "Other"])
+def test_a_record_is_before_the_position_by_whatever_name_it_has(shape: MessageShape, topic: str) -> None:
+    """Positions tell of queues as the source names them, records as the destination does."""
+    queue, there = MessageQueue(topic, 1), MessageQueue(shape.topic(topic), 1)
+    kept = Kept(queues={queue: Follow(5)}, partitions={there: ("k", 2)})
+    told, part = Given.of(kept, shape.topic), Hanging("k", 2, 60, 80)
+    assert _committed(part, _Record(there.topic, 1, 4), told) == _Committed(70, there, 4)
+    assert _committed(part, _Record(there.topic, 1, 5), told) is None, "the position is before it"
+    assert _committed(part, _Record(there.topic, 0, 4), told) is None, "a queue that was never given"
+    assert _committed(part._replace(partition=1), _Record(there.topic, 1, 4), told) is None, "somebody else's"
+    if there != queue:
+        assert _committed(part, _Record(topic, 1, 4), told) is None
 
 
 @pytest.mark.parametrize(("more", "stops"), [(1, False), (0, True)])

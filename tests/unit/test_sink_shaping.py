@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -29,6 +30,7 @@ from tiered.sink.comparison.base import ReadBack
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.samples import Received, batch_of, message_of
 from tiered.sink.fields import message_values
+from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
 from tiered.sink.shape import MessageShape, shape_of, without_shape
 from tiered.sink.shapedreading import ShapedReadBack
@@ -174,6 +176,24 @@ def test_where_messages_went_is_told_by_the_names_that_they_have_there() -> None
     assert isinstance(sink, RemindedSink)
     sink.remind({MessageQueue("Orders", 3): at, MessageQueue("Bills", 0): at})
     assert inner.went == {MessageQueue("o", 3): at, MessageQueue("Bills", 0): at}
+
+
+def test_a_kind_is_told_what_topics_are_called_at_the_destination() -> None:
+    class Kind:
+        places: ClassVar[list[SinkPlace]] = []
+
+        def check(self, order: SinkOrder) -> None:
+            pass
+
+        def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
+            self.places.append(place)
+            return MemorySink(Memory())
+
+    for options in ({}, {"shape.rename": "Orders=o,Pay*=p*"}):
+        ShapedKind(Kind()).open(SinkOrder("copy", "memory", options), PLACE).close()
+    names = ["Orders", "PayIn", "Bills"]
+    told = [list(map(place.renamed, names)) for place in Kind.places]
+    assert told == [names, ["o", "pIn", "Bills"]]
 
 
 _OLD = {"o": "Orders", "pments": "Payments"}

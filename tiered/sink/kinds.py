@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
@@ -20,7 +21,8 @@ class SinkPlace:
     """Whose log a sink is opened for. ``epoch``: of the writer that opens it; a later one fences an earlier one at destinations
     that can. ``name``: of the sink, the same ever after; with ``archive_id`` it tells this sink from all others.
     ``anew``: an operator has it begin again, so that what it gave before may be gone. ``part``: what of a backfill is given
-    through this opening, beside others; empty: all that the sink is given."""
+    through this opening, beside others; empty: all that the sink is given. ``renamed``: what the order makes of a topic's name:
+    messages come by the new one, while positions tell of queues as the source names them."""
 
     archive_id: bytes
     cluster: str
@@ -29,6 +31,7 @@ class SinkPlace:
     name: str
     anew: bool = False
     part: str = ""
+    renamed: Callable[[str], str] = str
 
     @property
     def keeps_as(self) -> str:

@@ -61,6 +61,7 @@ class ShapedKind:
 
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         shape = shape_of(order)
+        place = replace(place, renamed=shape.topic)
         sink = self.kind.open(replace(order, options=without_shape(order.options)), place)
         if not shape.filters and not shape.rebuilds:
             return sink

@@ -8,7 +8,7 @@ they are ended when a sink is opened: a record in the same partition, by the sam
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tiered.clock import Clock
@@ -52,13 +52,34 @@ class _Committed(NamedTuple):
     queue_offset: int
 
 
+class Given(NamedTuple):
+    """What was given, of each queue as records name it: all messages below an offset, and into which partition."""
+
+    before: Mapping[MessageQueue, int]
+    partitions: Mapping[MessageQueue, tuple[str, int]]
+
+    @classmethod
+    def of(cls, kept: Kept, renamed: Callable[[str], str]) -> Given:
+        """By what Kafka keeps, where queues of a renamed topic have their position by its old name."""
+        before = {
+            MessageQueue(renamed(queue.topic), queue.queue_id): follow.next
+            for queue, follow in kept.queues.items()
+        }
+        return cls(before, kept.partitions)
+
+
 def check_not_committed(
-    settings: KafkaSettings, topics: KafkaTopics, clock: Clock, found: Iterable[Hanging], kept: Kept
+    settings: KafkaSettings,
+    topics: KafkaTopics,
+    clock: Clock,
+    found: Iterable[Hanging],
+    kept: Kept,
+    renamed: Callable[[str], str] = str,
 ) -> None:
     """``Invalid`` if a record that hangs lies before the position: then its transaction was committed, half of it is not to be
     seen, and to abort the rest would lose messages. One that is not shown because another producer's transaction is open before
-    it is waited for, as long as that can be. Records without headers cannot be told."""
-    left = _before_the_position(settings, clock, found, kept)
+    it is waited for, as long as that can be. Records without headers cannot be told. ``renamed``: as of ``SinkPlace``."""
+    left = _before_the_position(settings, clock, found, Given.of(kept, renamed))
     deadline = clock.monotonic() + settings.transaction_timeout_ms / 1000 + _CLEANED_SECONDS
     while left:
         shown = topics.ends(left, committed=True)
@@ -76,7 +97,7 @@ def check_not_committed(
 
 
 def _before_the_position(
-    settings: KafkaSettings, clock: Clock, found: Iterable[Hanging], kept: Kept
+    settings: KafkaSettings, clock: Clock, found: Iterable[Hanging], given: Given
 ) -> dict[tuple[str, int], _Committed]:
     """The last such record of each partition that has one."""
     heard = Heard(settings.secrets)
@@ -102,7 +123,7 @@ def _before_the_position(
                     if is_end(message):
                         break
                     at = message.offset() + 1
-                    record = _committed(part, message, kept)
+                    record = _committed(part, message, given)
                     if record is not None:
                         made[part.topic, part.partition] = record
     finally:
@@ -110,16 +131,15 @@ def _before_the_position(
     return made
 
 
-def _committed(part: Hanging, message: Any, kept: Kept) -> _Committed | None:
+def _committed(part: Hanging, message: Any, given: Given) -> _Committed | None:
     headers = dict(message.headers() or ())
     try:
         queue = MessageQueue(headers[TOPIC].decode(), int(headers[QUEUE]))
         offset = int(headers[OFFSET])
     except (KeyError, ValueError, AttributeError):
         return None
-    follow = kept.queues.get(queue)
-    mine = kept.partitions.get(queue) == (part.topic, part.partition)
-    if mine and follow is not None and offset < follow.next:
+    mine = given.partitions.get(queue) == (part.topic, part.partition)
+    if mine and offset < given.before.get(queue, 0):
         return _Committed(int(message.offset()), queue, offset)
     return None
 

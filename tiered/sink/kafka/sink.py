@@ -209,7 +209,7 @@ class KafkaSink:
             self._topics, [(topic.name, at) for topic in now.values() for at in range(topic.partitions)]
         )
         if hung:
-            check_not_committed(self._settings, self._topics, self._clock, hung, kept)
+            check_not_committed(self._settings, self._topics, self._clock, hung, kept, place.renamed)
             end_hanging(self._producer, self._heard, hung, self._settings.seconds)
         if place.part:  # its queues go where the sink itself would put them
             whole = Keeping(self._settings, replace(place, part=""), self._topics, self._clock).read()
