@@ -21,7 +21,7 @@ from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import Placed, SinkPosition, WentTo
 from tiered.sink.kafka import hanging
 from tiered.sink.kafka.client import Heard
-from tiered.sink.kafka.hanging import Given, Hanging, _Committed, _committed
+from tiered.sink.kafka.hanging import GivenQueues, Hanging, _Committed, _committed
 from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.naming import MAX_NAME, kafka_name, target_name
 from tiered.sink.kafka.positions import (
@@ -501,7 +501,7 @@ def test_a_record_is_before_the_position_by_whatever_name_it_has(shape: MessageS
     """Positions tell of queues as the source names them, records as the destination does."""
     queue, there = MessageQueue(topic, 1), MessageQueue(shape.topic(topic), 1)
     kept = Kept(queues={queue: Follow(5)}, partitions={there: ("k", 2)})
-    told, part = Given.of(kept, shape.topic), Hanging("k", 2, 60, 80)
+    told, part = GivenQueues.of(kept, shape.topic), Hanging("k", 2, 60, 80)
     assert _committed(part, _Record(there.topic, 1, 4), told) == _Committed(70, there, 4)
     assert _committed(part, _Record(there.topic, 1, 5), told) is None, "the position is before it"
     assert _committed(part, _Record(there.topic, 0, 4), told) is None, "a queue that was never given"

@@ -52,14 +52,14 @@ class _Committed(NamedTuple):
     queue_offset: int
 
 
-class Given(NamedTuple):
+class GivenQueues(NamedTuple):
     """What was given, of each queue as records name it: all messages below an offset, and into which partition."""
 
     before: Mapping[MessageQueue, int]
     partitions: Mapping[MessageQueue, tuple[str, int]]
 
     @classmethod
-    def of(cls, kept: Kept, renamed: Callable[[str], str]) -> Given:
+    def of(cls, kept: Kept, renamed: Callable[[str], str]) -> GivenQueues:
         """By what Kafka keeps, where queues of a renamed topic have their position by its old name."""
         before = {
             MessageQueue(renamed(queue.topic), queue.queue_id): follow.next
@@ -79,7 +79,7 @@ def check_not_committed(
     """``Invalid`` if a record that hangs lies before the position: then its transaction was committed, half of it is not to be
     seen, and to abort the rest would lose messages. One that is not shown because another producer's transaction is open before
     it is waited for, as long as that can be. Records without headers cannot be told. ``renamed``: as of ``SinkPlace``."""
-    left = _before_the_position(settings, clock, found, Given.of(kept, renamed))
+    left = _before_the_position(settings, clock, found, GivenQueues.of(kept, renamed))
     deadline = clock.monotonic() + settings.transaction_timeout_ms / 1000 + _CLEANED_SECONDS
     while left:
         shown = topics.ends(left, committed=True)
@@ -97,7 +97,7 @@ def check_not_committed(
 
 
 def _before_the_position(
-    settings: KafkaSettings, clock: Clock, found: Iterable[Hanging], given: Given
+    settings: KafkaSettings, clock: Clock, found: Iterable[Hanging], given: GivenQueues
 ) -> dict[tuple[str, int], _Committed]:
     """The last such record of each partition that has one."""
     heard = Heard(settings.secrets)
@@ -131,7 +131,7 @@ def _before_the_position(
     return made
 
 
-def _committed(part: Hanging, message: Any, given: Given) -> _Committed | None:
+def _committed(part: Hanging, message: Any, given: GivenQueues) -> _Committed | None:
     headers = dict(message.headers() or ())
     try:
         queue = MessageQueue(headers[TOPIC].decode(), int(headers[QUEUE]))
