@@ -522,8 +522,8 @@ def test_a_record_before_the_position_that_is_never_shown_stops_the_sink(
     topics: Any = Showing(0, more)
     if stops:
         with pytest.raises(Invalid, match="committed a transaction in part"):
-            hanging.check_not_committed(settings, topics, clock, [], Kept())
+            hanging.check_not_committed(settings, topics, clock, [], GivenQueues({}, {}))
         assert clock.monotonic() > settings.transaction_timeout_ms / 1000
     else:
-        hanging.check_not_committed(settings, topics, clock, [], Kept())
+        hanging.check_not_committed(settings, topics, clock, [], GivenQueues({}, {}))
         assert topics.shown == 8

@@ -60,7 +60,8 @@ class GivenQueues(NamedTuple):
 
     @classmethod
     def of(cls, kept: Kept, renamed: Callable[[str], str]) -> GivenQueues:
-        """By what Kafka keeps, where queues of a renamed topic have their position by its old name."""
+        """By what Kafka keeps, where queues of a renamed topic have their position by its old name. ``renamed``: as of
+        ``SinkPlace``."""
         before = {
             MessageQueue(renamed(queue.topic), queue.queue_id): follow.next
             for queue, follow in kept.queues.items()
@@ -69,17 +70,12 @@ class GivenQueues(NamedTuple):
 
 
 def check_not_committed(
-    settings: KafkaSettings,
-    topics: KafkaTopics,
-    clock: Clock,
-    found: Iterable[Hanging],
-    kept: Kept,
-    renamed: Callable[[str], str] = str,
+    settings: KafkaSettings, topics: KafkaTopics, clock: Clock, found: Iterable[Hanging], given: GivenQueues
 ) -> None:
     """``Invalid`` if a record that hangs lies before the position: then its transaction was committed, half of it is not to be
     seen, and to abort the rest would lose messages. One that is not shown because another producer's transaction is open before
-    it is waited for, as long as that can be. Records without headers cannot be told. ``renamed``: as of ``SinkPlace``."""
-    left = _before_the_position(settings, clock, found, GivenQueues.of(kept, renamed))
+    it is waited for, as long as that can be. Records without headers cannot be told."""
+    left = _before_the_position(settings, clock, found, given)
     deadline = clock.monotonic() + settings.transaction_timeout_ms / 1000 + _CLEANED_SECONDS
     while left:
         shown = topics.ends(left, committed=True)

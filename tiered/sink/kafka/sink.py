@@ -26,7 +26,7 @@ from tiered.sink.base import (
     WentTo,
 )
 from tiered.sink.kafka.client import GONE, IN_VAIN, Heard, asking, kafka_library, made, transaction_error
-from tiered.sink.kafka.hanging import check_not_committed, end_hanging, hanging
+from tiered.sink.kafka.hanging import GivenQueues, check_not_committed, end_hanging, hanging
 from tiered.sink.kafka.keeping import Keeping, KeptReports, position_topic, transactional_id
 from tiered.sink.kafka.markers import marker_of
 from tiered.sink.kafka.partmaps import PartMaps
@@ -209,7 +209,8 @@ class KafkaSink:
             self._topics, [(topic.name, at) for topic in now.values() for at in range(topic.partitions)]
         )
         if hung:
-            check_not_committed(self._settings, self._topics, self._clock, hung, kept, place.renamed)
+            given = GivenQueues.of(kept, place.renamed)
+            check_not_committed(self._settings, self._topics, self._clock, hung, given)
             end_hanging(self._producer, self._heard, hung, self._settings.seconds)
         if place.part:  # its queues go where the sink itself would put them
             whole = Keeping(self._settings, replace(place, part=""), self._topics, self._clock).read()
