@@ -1,5 +1,4 @@
-"""The task of the job ``backfill``, whose first attempt at some parts is killed by the system with messages written and not
-flushed. Here, and not in a test, because Spark's workers import it."""
+"""Tasks of the job ``backfill`` to which something happens. Here, and not in a test, because Spark's workers import them."""
 
 from __future__ import annotations
 
@@ -9,13 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from tiered.archive.keys import ArchiveKeys
+from tiered.clock import SystemClock
+from tiered.sink.backfill import BackfillBook
 from tiered.sink.giving import PartPace, give_part
 from tiered_jobs.backfill import parts
+from tiered_spark.snapshot import shared_provider
 
 
 @dataclass(frozen=True)
 class DyingGive:
-    """``marks``: a directory in which each attempt that dies leaves a file; ``at``: before which flush, counted from 1."""
+    """The first attempt at some parts is killed by the system with messages written and not flushed.
+
+    ``marks``: a directory in which each attempt that dies leaves a file; ``at``: before which flush, counted from 1."""
 
     marks: str
     at: int
@@ -41,3 +46,18 @@ class DyingGive:
         except FileExistsError:
             return False
         return True
+
+
+@dataclass(frozen=True)
+class OvertakenGive:
+    """Before the first task, another job begins. ``marks``: as of ``DyingGive``."""
+
+    marks: str
+
+    def __call__(self, task: parts.PartTask) -> int:
+        if os.listdir(self.marks) == [] and DyingGive(self.marks, 0)._is_first(task.number):
+            place = task.place
+            keys = ArchiveKeys(place.cluster, place.broker)
+            book = BackfillBook(shared_provider(place.url), keys, place.archive_id)
+            book.begin_job(task.plan, os.urandom(16), SystemClock().now_ms())
+        return parts.give(task)

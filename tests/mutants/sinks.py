@@ -217,6 +217,12 @@ MUTANTS = (
         f"{_BACKFILL}::test_a_process_that_ends_between_the_destination_and_the_archive",
     ),
     Mutant(
+        "tiered/sink/backfill.py",
+        '_id(plan.plan_id, f"job {number + 1}")',
+        '_id(plan.plan_id, f"job {number + 2}")',
+        "tests/unit/test_sink_backfill_book.py::test_of_two_jobs_the_later_gives_the_parts",
+    ),
+    Mutant(
         "tiered/sink/held.py",
         "        if (known.revision, known.looked) != (plan.revision, plan.looked):\n",
         "        if False:\n",

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.kit.daemonproc import Daemon
-from tests.kit.dyinggive import DyingGive
+from tests.kit.dyinggive import DyingGive, OvertakenGive
 from tests.kit.kafkabroker import KafkaBroker, committed, kafka_broker
 from tests.kit.pysparks import session
 from tests.kit.realdaemon import Answer, tiered
@@ -154,3 +154,29 @@ def test_killed_tasks_and_a_live_sink_give_each_message_once(
     )
     topics = copied.kafka.admin().list_topics(timeout=30).topics
     assert [name for name in topics if ".backfill." in name] == []
+
+
+def test_of_two_jobs_at_once_the_later_gives_what_is_left(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    copied: Copied,
+    spark: SparkSession,
+) -> None:
+    """The earlier ends, and says why; nothing is given twice."""
+    marks, there = tmp_path / "marks", tmp_path / "there"
+    marks.mkdir()
+    option = ("--option", f"location={there.as_uri()}")
+    copied.daemon.kill()  # so that it gives nothing of the history
+    assert copied.sink("add", "files", "--kind", "file", *option).code == 0
+    copied.ask("files")
+    copied.daemon.start()
+    monkeypatch.setattr(job, "give", OvertakenGive(str(marks)))
+    flags = ("--archive", copied.url, "--sink", "files", "--tasks", "1")
+    assert main(["backfill", *flags, "--json"]) != 0
+    assert "a later job gives this backfill's parts" in capfd.readouterr().err
+    assert main(["backfill", *flags, "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["missing"], told["parts"], told["messages"] >= MESSAGES) == (0, 1, True)
+    done = copied.sink("verify", "--sink", "files")
+    assert (done.code, json.loads(done.out)["same"]) == (0, told["messages"]), done.err

@@ -69,6 +69,30 @@ def test_what_is_put_is_read(book: BackfillBook) -> None:
     assert map_text(found.maps[BILLS]) == map_text(done.maps[BILLS])
 
 
+def test_of_two_jobs_the_later_gives_the_parts(book: BackfillBook) -> None:
+    book.put_plan(PLAN, PARTS)
+    first = book.begin_job(PLAN, b"\6" * 16, 5)
+    book.check_job(PLAN, first)
+    second = book.begin_job(PLAN, b"\7" * 16, 5)
+    assert (first, second) == (1, 2)
+    with pytest.raises(Conflict, match="a later job gives this backfill's parts"):
+        book.check_job(PLAN, first)
+    book.check_job(PLAN, second)
+    other = replace(PLAN, plan_id=b"\5" * 16)
+    assert book.begin_job(other, b"\6" * 16, 5) == 1, "of a plan"
+    assert book.done(PLAN) == {}
+    assert book.sweep(lambda sink_id, backfill_id: False) > 3
+    assert book.begin_job(PLAN, b"\6" * 16, 5) == 1, "what is left of jobs goes with the rest"
+
+
+def test_two_jobs_that_begin_at_the_same_moment_get_numbers_of_their_own(
+    book: BackfillBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book.begin_job(PLAN, b"\6" * 16, 5)
+    monkeypatch.setattr("tiered.sink.backfill.list_orders", lambda *of: {})  # as it was a moment ago
+    assert book.begin_job(PLAN, b"\7" * 16, 5) == 2
+
+
 def test_maps_of_many_queues_fit_one_object(book: BackfillBook) -> None:
     """Each gets wider runs, whose ends stay exact, so that the whole stays as small as it must."""
     queues = [MessageQueue("\udcff" * 120, number) for number in range(MAX_PART_QUEUES)]

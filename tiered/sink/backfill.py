@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.standing import BACKFILL, list_orders, put_order, read_order
+from tiered.archive.standing import BACKFILL, check_order, list_orders, put_order, read_order
 from tiered.archive.state.offsetmap import MAX_RUNS, OffsetMap
-from tiered.errors import Conflict, Corrupt, Invalid
+from tiered.errors import Conflict, Corrupt, Invalid, NotFound
 from tiered.feed.base import Follow
 from tiered.model import MessageQueue
 from tiered.provider.base import Provider
@@ -163,6 +163,37 @@ class BackfillBook:
                     self._done[order_id] = self._read_done(plan, number, order_id)
                 found[number] = self._done[order_id]
         return found
+
+    def begin_job(self, plan: BackfillPlan, job_id: bytes, now_ms: int) -> int:
+        """Number a job that gives this plan's parts, from 1 on; the one of the highest number gives them alone.
+        ``job_id``: random."""
+        there = list_orders(self._provider, self._keys, BACKFILL)
+        number = 1
+        while True:
+            order_id = _id(plan.plan_id, f"job {number}")
+            if order_id not in there:
+                try:
+                    self._put(order_id, "job", plan, now_ms, {"number": number, "job_id": job_id.hex()})
+                except Conflict:  # another began at this very moment
+                    pass
+                else:
+                    return number
+            number += 1
+
+    def check_job(self, plan: BackfillPlan, number: int) -> None:
+        """``Conflict`` where a later job gives this plan's parts: two would take the destination from each other for good."""
+        try:
+            check_order(
+                self._provider, self._keys, self._archive_id, BACKFILL, _id(plan.plan_id, f"job {number + 1}")
+            )
+        except NotFound:
+            return
+        raise Conflict(
+            "a later job gives this backfill's parts, and this one ends",
+            found=f"job {number + 1} or a later one",
+            expected=f"job {number} alone",
+            hint="let one job run; parts that were done stay done",
+        )
 
     def sweep(self, kept: Callable[[bytes, bytes], bool]) -> int:
         """Delete what lies here of backfills of which ``kept`` (of a sink's and a backfill's id) is false: nobody asks for it

@@ -2,8 +2,9 @@
 
 The daemon's sink waits meanwhile, and goes on where this ends. Each task gives whole queues, up to where the archive ended when
 the job planned; a part that is done is written down in the bucket, so a job that was ended is run again and does what is left.
-A task that Spark tries again goes on where it was; of http, rocketmq and kafka with mode=idempotent it gives its part again.
-Needs a daemon that runs: it says where the sink is, before, and takes it up, behind. tiered sink backfill --end gives it up.
+Of two jobs at once the later does, and the earlier ends. A task that Spark tries again goes on where it was; of http, rocketmq
+and kafka with mode=idempotent it gives its part again. Needs a daemon that runs: it says where the sink is, before, and takes
+it up, behind. tiered sink backfill --end gives it up.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def run(work: Work) -> None:
     before = books.backfills.done(plan)
     left = [number for number in range(plan.parts) if number not in before]
     work.say(f"{plan.messages} messages in {plan.parts} parts, {len(before)} of them done before")
-    tasks = [PartTask(snapshot.place, stored, plan, number, flush_bytes) for number in left]
-    if tasks:
+    if left:
+        at = books.backfills.begin_job(plan, os.urandom(16), work.clock.now_ms())
+        tasks = [PartTask(snapshot.place, stored, plan, number, flush_bytes, at) for number in left]
         work.spark.sparkContext.parallelize(tasks, len(tasks)).map(give).collect()
     done = books.backfills.done(plan)
     books.sinks.change(stored.name, work.clock.now_ms(), os.urandom, backfilled=stored.backfill.backfill_id)

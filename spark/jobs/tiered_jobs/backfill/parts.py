@@ -32,6 +32,8 @@ class PartTask:
     plan: BackfillPlan
     number: int
     flush_bytes: int
+    job: int
+    """``BackfillBook.begin_job``."""
 
 
 def shared_out(ranges: Iterable[QueueRange], most: int) -> list[list[QueueRange]]:
@@ -63,11 +65,12 @@ def give(task: PartTask) -> int:
     if task.number in book.done(task.plan):
         return task.number
     ranges = book.ranges(task.plan, task.number)
+    check = _Wanted(orders, book, task, clock)
+    check.now()  # before the opening takes the destination from whoever has it
     at = SinkPlace(place.archive_id, place.cluster, place.broker, task.plan.epoch, task.stored.name)
     with closing(open_part(task.stored, task.plan, task.number, at)) as sink:
         # Asked behind the opening: a task that slept meanwhile finds no position where the sink has joined its part.
-        check = _Wanted(orders, task.stored, clock)
-        check()
+        check.now()
         if task.number in book.done(task.plan):
             return task.number
         done = give_part(task.number, _view(task, ranges), sink, ranges, PartPace(task.flush_bytes, check))
@@ -100,17 +103,21 @@ def _view(task: PartTask, ranges: tuple[QueueRange, ...]) -> View:
 
 
 class _Wanted:
-    """Raises where the backfill was ended meanwhile: by an operator, or with its sink."""
+    """Raises where the backfill was ended meanwhile, by an operator or with its sink, or a later job gives it."""
 
-    def __init__(self, book: SinkBook, stored: StoredSink, clock: Clock) -> None:
-        self._book, self._stored, self._clock = book, stored, clock
+    def __init__(self, orders: SinkBook, book: BackfillBook, task: PartTask, clock: Clock) -> None:
+        self._orders, self._book, self._task, self._clock = orders, book, task, clock
         self._next = 0.0
 
     def __call__(self) -> None:
-        now = self._clock.monotonic()
-        if now < self._next:
-            return
-        self._next = now + CHECK_SECONDS
-        found = self._book.sink(self._stored.name)
-        if found.sink_id != self._stored.sink_id or found.backfill != self._stored.backfill:
-            raise Conflict("this backfill of the sink was ended meanwhile", sink=self._stored.name)
+        if self._clock.monotonic() >= self._next:
+            self.now()
+
+    def now(self) -> None:
+        """However short a while ago it was asked last."""
+        self._next = self._clock.monotonic() + CHECK_SECONDS
+        stored = self._task.stored
+        found = self._orders.sink(stored.name)
+        if found.sink_id != stored.sink_id or found.backfill != stored.backfill:
+            raise Conflict("this backfill of the sink was ended meanwhile", sink=stored.name)
+        self._book.check_job(self._task.plan, self._task.job)
