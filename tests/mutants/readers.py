@@ -6,6 +6,7 @@ from tests.mutants import Mutant
 
 _READER = "tests/unit/test_archive_reader.py"
 _PARTIAL = "tests/unit/test_archive_partial.py"
+_GOING_ON = "tests/scenes/test_store_going_on.py"
 _PIECES = "tests/unit/test_pieces.py"
 _FIGURES = "tests/unit/test_status_figures.py"
 _CACHE = "tests/unit/test_commit_cache.py"
@@ -79,6 +80,42 @@ MUTANTS = (
         "            if found.nbytes <= self._kept.maxsize:\n",
         "            if False:\n",
         "tests/scenes/test_cold_requests.py",
+    ),
+    Mutant(
+        "tiered/fetch/ahead.py",
+        "if found is None or found.state is not state or offset",
+        "if found is None or offset",
+        f"{_GOING_ON}::test_a_newer_state_is_looked_at_anew",
+    ),
+    Mutant(
+        "tiered/fetch/ahead.py",
+        " or offset != self._expected:\n                return None\n            return found if",
+        ":\n                return None\n            return found if",
+        f"{_GOING_ON}::test_who_goes_back_does_not_go_on",
+    ),
+    Mutant(
+        "tiered/fetch/ahead.py",
+        "                standing.left_bytes -= size\n",
+        "",
+        f"{_GOING_ON}::test_the_whole_way_is_taken_now_and_then",
+    ),
+    Mutant(
+        "tiered/fetch/fetcher.py",
+        "        if at >= min(block.end_offset, standing.run_end):\n",
+        "        if False:\n",
+        f"{_GOING_ON}::test_who_goes_on_is_answered_as_who_comes_anew",
+    ),
+    Mutant(
+        "tiered/store/places.py",
+        "not found.offset <= pull.offset < found.stop:\n",
+        "not found.offset <= pull.offset:\n",
+        f"{_GOING_ON}::test_who_goes_on_is_answered_as_who_comes_anew",
+    ),
+    Mutant(
+        "tiered/store/places.py",
+        "self._places.get(pull.queue) if state is self._state else None",
+        "self._places.get(pull.queue)",
+        f"{_GOING_ON}::test_a_newer_state_is_looked_at_anew",
     ),
     Mutant(
         "tiered/store/compactedpages.py",

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.runs import BlockKey, BlockRef
 from tiered.archive.state.values import ObjectState, RunState
+from tiered.archive.state.view import ArchiveState
 from tiered.errors import TieredError
 from tiered.fetch.allowance import Account
 from tiered.fetch.cache import BlockCache
@@ -29,6 +31,17 @@ MOST_REQUESTS = 16
 
 MAX_WALK = 4096
 """Blocks looked at in one walk: what a filter refuses, or others have fetched, costs no window."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where a read ended with records of its block left: in which block of which state, up to where the block's run reaches,
+    and bytes that may be read of it before the reader's whole way is looked at again. Its reader's lock guards it."""
+
+    state: ArchiveState
+    block: BlockKey
+    run_end: int
+    left_bytes: int
 
 
 class Reader:
@@ -50,6 +63,7 @@ class Reader:
         self._cursor = 0
         self._scheduled: deque[tuple[int, int]] = deque()
         self._outstanding = 0
+        self._standing: Standing | None = None
 
     def begin(self, generation: int, offset: int) -> bool:
         """A read begins; whether the reader reads on: it has gone forward, and went on where it was."""
@@ -64,10 +78,28 @@ class Reader:
                 self._reads_on = True
             return self._reads_on
 
-    def end(self, begin: int, next_offset: int) -> None:
-        """A read from ``begin`` ended before ``next_offset``."""
+    def end(self, begin: int, next_offset: int, standing: Standing | None = None) -> None:
+        """A read from ``begin`` ended before ``next_offset``, perhaps inside of a block."""
         with self._lock:
             self._begin, self._expected = begin, max(begin, next_offset)
+            self._standing = standing
+
+    def standing(self, state: ArchiveState, offset: int) -> Standing | None:
+        """Where a read from ``offset`` goes on inside of the block in which the last one ended, of the same state."""
+        with self._lock:
+            found = self._standing
+            if found is None or found.state is not state or offset != self._expected:
+                return None
+            return found if offset > self._begin else None
+
+    def go_on(self, standing: Standing, begin: int, next_offset: int, size: int) -> None:
+        """``size`` bytes from ``begin`` on were read there."""
+        with self._lock:
+            if self._standing is standing and self._expected == begin:
+                self._begin, self._expected = begin, next_offset
+                standing.left_bytes -= size
+                if standing.left_bytes <= 0:
+                    self._standing = None
 
     def lost(self, offset: int) -> None:
         """A block below the walk's end had to be fetched on demand: what was scheduled is gone, walk again from ``offset``."""

@@ -12,7 +12,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.errors import TieredError
-from tiered.fetch.ahead import ReadAhead, Reader
+from tiered.fetch.ahead import ReadAhead, Reader, Standing
 from tiered.fetch.allowance import Shares
 from tiered.fetch.answer import Answer
 from tiered.fetch.bands import BandsAhead
@@ -29,9 +29,11 @@ from tiered.fetch.trip import Tools, Trip
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue
 from tiered.provider.base import Provider
-from tiered.settings import Fetch, Tenants
+from tiered.settings import KIB, Fetch, Tenants
 
 SWEEP_SECONDS = 1.0
+STANDING_BYTES = 256 * KIB
+"""Of a block that may be read from before a reader's whole way is looked at again: its window, and what lies ahead."""
 
 
 class Fetcher:
@@ -59,6 +61,7 @@ class Fetcher:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
+        self._in_memory = metrics.fetch_blocks.labels("memory")
         self.shares = shares or Shares(Tenants(), clock)
         self._expiry = expiry or PlainExpiry(settings.cache_expiry_ms / 1000)
         self.cache = BlockCache(settings.budget_bytes, self._expiry, clock.monotonic)
@@ -103,6 +106,25 @@ class Fetcher:
         """
         return run_later(self._read(state, pull, generation))
 
+    def read_on(self, state: ArchiveState, pull: Pull) -> FetchedRecords | None:
+        """``read`` for one that goes on where this reader's last one ended, if that was inside of a block that is in memory and
+        has more than is wanted now: most reads of small pulls, without a look at runs and tables. ``None``: not so."""
+        reader = self._reader(pull.reader, pull.queue)
+        standing = reader.standing(state, pull.offset)
+        if standing is None or pull.row_filter is not None or pull.max_count < 1:
+            return None
+        block = self.cache.get(standing.block)
+        if block is None:
+            return None
+        answer = Answer(pull.max_count, max(0, pull.max_bytes), None)
+        at = answer.take(block, pull.offset, standing.run_end, None)
+        if at >= min(block.end_offset, standing.run_end):
+            return None  # it ends here: what comes next belongs to this answer, or is to be fetched ahead
+        reader.go_on(standing, pull.offset, at, answer.size)
+        self._expiry.observe(pull.reader, block.queue, at, self._clock.monotonic(), begin=pull.offset)
+        self._in_memory.inc()
+        return answer.finish(at)
+
     def close(self) -> None:
         """Reads that wait end with ``Unavailable``. The pool stays the caller's."""
         self._loader.close()
@@ -137,7 +159,9 @@ class Fetcher:
             if trip.at == begin:
                 raise e.with_traceback(None) from None
         at = trip.at if trip.inside_run else course.hole_after(trip.at)
-        reader.end(begin, at)
+        inside = trip.ended_in if pull.row_filter is None else None
+        standing = None if inside is None else Standing(state, inside.key, inside.run.end, STANDING_BYTES)
+        reader.end(begin, at, standing)
         now = self._clock.monotonic()
         self._expiry.observe(pull.reader, course.queue, at, now, begin=begin)
         self._tidy(trip.passed, now)

@@ -79,6 +79,8 @@ class Trip:
         self.inside_run = False
         """Whether ``at`` lies inside a run, so that no hole can begin there."""
         self.passed: list[LoadedBlock] = []
+        self.ended_in: BlockRef | None = None
+        """The block whose records it had more of than were wanted."""
 
     def go(self) -> Waits:
         """Read until the answer is full, enough was looked at, or the queue ends."""
@@ -131,6 +133,8 @@ class Trip:
         self.at = self._answer.take(block, self.at, ref.run.end, mask)
         if self.at >= end:
             self.passed.append(block)
+        else:
+            self.ended_in = ref
         if self._sieve is not None:
             self._scan_left -= ref.raw_length
             self.reads_on = True

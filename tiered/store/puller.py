@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from dataclasses import replace
 from functools import partial
 
 from tiered.archive.read.view import View
@@ -14,10 +15,11 @@ from tiered.fetch.fetcher import Fetcher
 from tiered.fetch.pull import Pull
 from tiered.fetch.steps import Steps, done, run_here, run_later
 from tiered.metrics import Metrics
-from tiered.model import GetMessageResult
-from tiered.store.answer import ELSEWHERE, decide, finish
+from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
+from tiered.store.answer import ELSEWHERE, ReadPlace, decide, finish
 from tiered.store.follower import LOOKS, Follower
 from tiered.store.lite import LitePlace, decide_lite, read_lite
+from tiered.store.places import KnownPlaces
 
 
 class Puller:
@@ -33,14 +35,30 @@ class Puller:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._engine: Fetcher | None = None
+        self._places = KnownPlaces()
+        self._found_reads = metrics.reads.labels(GetMessageStatus.FOUND.name)
 
     def get(self, pull: Pull) -> GetMessageResult:
         """The answer, in this thread."""
-        return run_here(self._read(pull, here=True))
+        return self._at_once(pull) or run_here(self._read(pull, here=True))
 
     def get_async(self, pull: Pull) -> Future[GetMessageResult]:
         """The answer, or its error, through a future; nothing is waited for here."""
-        return run_later(self._read(pull, here=False))
+        at_once = self._at_once(pull)
+        if at_once is None:
+            return run_later(self._read(pull, here=False))
+        answer: Future[GetMessageResult] = Future()
+        answer.set_result(at_once)
+        return answer
+
+    def _at_once(self, pull: Pull) -> GetMessageResult | None:
+        """The answer to a read that goes on inside of a block in memory; ``None``: it takes the whole way."""
+        view, engine = self._follower.reader.opened, self._engine
+        if view is None or engine is None:
+            return None
+        place = self._places.find(view.state, pull)
+        fetched = None if place is None else engine.read_on(view.state, pull)
+        return None if place is None or fetched is None else self._counted(finish(place, fetched))
 
     def _read(self, pull: Pull, *, here: bool) -> Steps[GetMessageResult]:
         """The steps of one read. ``here``: looks and requests are made in this thread."""
@@ -62,7 +80,7 @@ class Puller:
             opened.result()
         while True:
             view = self._follower.ready()
-            found = decide_lite(view.state, pull) or decide(view.state, pull)
+            found = self._decided(view, pull)
             self._follower.grow()
             if not isinstance(found, GetMessageResult):
                 fetch = partial(self._fetch, view, here)
@@ -83,6 +101,15 @@ class Puller:
             yield look
             look.result()
 
+    def _decided(self, view: View, pull: Pull) -> GetMessageResult | LitePlace | ReadPlace:
+        known = self._places.find(view.state, pull)
+        if known is not None:
+            return replace(known, offset=QueueOffset(pull.offset))
+        found = decide_lite(view.state, pull) or decide(view.state, pull)
+        if isinstance(found, ReadPlace):
+            self._places.learn(view.state, found)
+        return found
+
     def _fetch(self, view: View, here: bool, pull: Pull, generation: int) -> Future[FetchedRecords]:
         engine = self._engine_of(view)
         read = done(engine.read) if here else engine.read_async
@@ -92,6 +119,7 @@ class Puller:
         """Give up what is under way."""
         with self._lock:
             engine, self._engine = self._engine, None
+        self._places.forget()
         if engine is not None:
             engine.close()
 
@@ -102,7 +130,10 @@ class Puller:
             return self._engine
 
     def _counted(self, result: GetMessageResult) -> GetMessageResult:
-        self._metrics.reads.labels(result.status.name).inc()
+        if result.status is GetMessageStatus.FOUND:
+            self._found_reads.inc()
+        else:
+            self._metrics.reads.labels(result.status.name).inc()
         if result.records:
             self._metrics.read_messages.inc(len(result.records))
             self._metrics.read_bytes.inc(result.buffer_bytes)
