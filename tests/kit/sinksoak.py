@@ -54,7 +54,11 @@ SETTINGS: dict[str, object] = {
     "sinks.flush_ms": 50,
     "sinks.flush_bytes": 1 << 20,
     "sinks.batch_bytes": 262_144,
+    "maintenance.merge_interval_ms": 5_000,
+    "maintenance.max_wait_ms": 5_000,
 }
+"""Merging is always about, so that backfills meet merged runs, too: else a sink that is told to give everything again gets tens
+of thousands of runs of a message or two, each a request."""
 STILL_SECONDS = 90.0
 """How long nothing may come nearer to what is waited for; what does come nearer is waited for."""
 UNKNOWN = 1 << 62
