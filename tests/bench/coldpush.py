@@ -9,12 +9,13 @@ that has read nothing yet.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.javaload import JavaLoad, Pushed, cpu_seconds
 from tests.bench.rocketmq import PLUGIN, QUEUES, TOPIC, in_tier
-from tests.bench.run import Row, expect, once, whole
+from tests.bench.run import NoFigure, Row, expect, once, whole
 from tests.kit import cache
 from tests.kit.broker import Broker, NameServer
 from tests.kit.daemonproc import wait_for
@@ -117,7 +118,11 @@ class Scene:
             **{"fetch.budget_bytes": budget_bytes},  # type: ignore[arg-type]
         ).running() as gateway:
             wait_for(lambda: gateway.metric("tiered_gateway_archive_open") == 1.0, "the archive opened", 60)
-            return self.read(name, gateway.address, self.broker.pid, gateway.child.pid)
+            try:
+                return self.read(name, gateway.address, self.broker.pid, gateway.child.pid)
+            except NoFigure:  # a consumer that was given less is worth a look
+                print(gateway.child.output(), self.java.client_log(), sep="\n", file=sys.stderr)
+                raise
 
 
 def gateway_cold(work: Path, messages: int) -> list[Row]:

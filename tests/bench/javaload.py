@@ -99,6 +99,11 @@ class JavaLoad:
         found = self._run("push", topic=topic, namesrv=name_server, groups=names, n=messages, **options)
         return [Pushed(**group) for group in found["groups"]]
 
+    def client_log(self, last_bytes: int = 4000) -> str:
+        """The end of what the clients have logged."""
+        logs = sorted(self._work.rglob("rocketmq_client.log"))
+        return "".join(log.read_text(errors="replace")[-last_bytes:] for log in logs)
+
     def _run(self, command: str, **options: object) -> dict[str, Any]:
         run = next(self._runs)  # several may run at once
         scratch = Scratch(self._work / f"tmp-{run}")
