@@ -27,6 +27,10 @@ LOOKS = 2
 CHECK_SECONDS = 3600.0
 """A fold brought to the end of the log longer ago than this is compared with the bucket again before it is followed."""
 
+_SEEN: Future[bool] = Future()
+"""Nothing to wait for, and nothing new: asked for with each pull, and never changed."""
+_SEEN.set_result(False)
+
 
 class Follower:
     """Looks for new commits, at most one look at a time and at most every ``every_seconds``. Thread-safe.
@@ -174,9 +178,7 @@ class Follower:
             seen = self._checked
         if seen is None or self._clock.monotonic() - seen >= seconds:
             return self.follow_async(here=here)
-        look: Future[bool] = Future()
-        look.set_result(False)
-        return look
+        return _SEEN
 
     def reach_async(self, seq: int) -> Future[bool]:
         """Come to commit ``seq`` or a later one, of which somebody else knows: whether it could be, now. Looks for it however

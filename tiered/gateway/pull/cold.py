@@ -191,7 +191,7 @@ class Pulls:
         offset = pull.offset
         while True:
             left = self._asking.pull_seconds - (self._clock.monotonic() - started)
-            result = await self._reads.read(replace(asked, offset=offset), cold.subscription, max(left, 0.0))
+            result = await self._reads.read(asked, cold.subscription, max(left, 0.0))
             following = result.next_begin_offset
             nothing = result.status is GetMessageStatus.NO_MATCHED_MESSAGE
             if not nothing or following <= offset or following >= min(bounds.min_offset, result.max_offset):
@@ -199,6 +199,7 @@ class Pulls:
             if self._clock.monotonic() - started >= SCAN_SECONDS:
                 break
             offset = following
+            asked = replace(asked, offset=offset)
         if offset != pull.offset and result.status in _AT_END | {GetMessageStatus.OFFSET_FOUND_NULL}:
             # What was scanned before is an answer of its own; the next pull meets the end or the hole.
             return GetMessageResult(
