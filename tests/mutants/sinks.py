@@ -217,6 +217,18 @@ MUTANTS = (
         f"{_BACKFILL}::test_a_process_that_ends_between_the_destination_and_the_archive",
     ),
     Mutant(
+        "tiered/sink/kinds.py",
+        "        if options.get(name) != order.options.get(name):\n",
+        "        if False:\n",
+        "tests/scenes/test_cli_sink.py::test_options_are_changed_while_it_goes_on",
+    ),
+    Mutant(
+        "tiered/sink/running.py",
+        "        self.close()\n        self._stored = self._wanted\n",
+        "        self._stored = self._wanted\n",
+        "tests/scenes/test_sink_running.py::test_other_options_are_those_it_is_opened_with",
+    ),
+    Mutant(
         "tiered/sink/backfill.py",
         '_id(plan.plan_id, f"job {number + 1}")',
         '_id(plan.plan_id, f"job {number + 2}")',

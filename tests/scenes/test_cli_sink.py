@@ -72,6 +72,35 @@ def test_a_sink_through_its_life(archived: Path) -> None:
     assert listed(archived) == []
 
 
+def test_options_are_changed_while_it_goes_on(archived: Path) -> None:
+    assert add(archived, "set", "--option", "file_bytes=1MiB").code == 0
+    where = f"location=file://{archived}/out"
+    for words, options, required, revision in (
+        (("--option", "file_bytes=2MiB", "--dry-run"), f"file_bytes=1MiB {where}", False, 1),
+        (("--option", "file_bytes=2MiB", "--required"), f"file_bytes=2MiB {where}", True, 2),
+        (("--without", "file_bytes", "--not-required"), where, False, 3),
+        (("--option", f"{where}"), where, False, 4),
+    ):
+        done = sink(archived, "set", "set", *words)
+        assert done.code == 0, done.err
+        (row,) = listed(archived)
+        assert (row["options"], row["required"], row["revision"]) == (options, required, revision), words
+    for words, said in (
+        ((), "nothing is to be changed"),
+        (("--option", f"location=file://{archived}/elsewhere"), "lasts as long as its sink"),
+        (("--option", "format=parquet"), "lasts as long as its sink"),
+        (("--option", "shape.rename=A=B"), "lasts as long as its sink"),
+        (("--without", "format"), "has no such option"),
+        (("--option", "file_byts=1MiB"), "file_bytes"),
+        (("--option", "file_bytes=much"), "options.file_bytes"),
+    ):
+        done = sink(archived, "set", "set", *words)
+        assert (done.code, said in done.err) == (2, True), (words, done.err)
+    (row,) = listed(archived)
+    assert row["revision"] == 4, "nothing was changed"
+    assert sink(archived, "remove", "set").code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -16,7 +16,8 @@ from tiered.backoff import Backoff
 from tiered.codec.format.edits import SinkStep
 from tiered.errors import Fenced, Invalid
 from tiered.model import MessageQueue
-from tiered.sink.base import SinkPosition
+from tiered.sink.base import Sink, SinkPosition
+from tiered.sink.book import StoredSink
 from tiered.sink.ledger import SinkAdvance
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
@@ -294,6 +295,47 @@ def test_paused_and_resumed(scene: SinkScene) -> None:
     assert len(scene.got()) == 40
     scene.change(paused=False)
     scene.run()
+    assert scene.got() == scene.everything()
+
+
+def test_other_options_are_those_it_is_opened_with(scene: SinkScene) -> None:
+    """What was written under those of before is flushed first, and nothing comes twice."""
+    filled(scene)
+    scene.run()
+    before = scene.there.opened
+    scene.put(7)
+    scene.archive()
+    for _ in range(3):
+        scene.runner.step()
+    scene.change(order=SinkOrder("copy", "memory", {"url": "elsewhere"}))
+    assert scene.run() is SinkPhase.LIVE
+    assert scene.there.opened == before + 1
+    assert scene.got() == scene.everything()
+
+
+def test_other_options_mend_a_destination_that_took_nothing(scene: SinkScene) -> None:
+    """It goes on where it is, although what was written under the options of before cannot be flushed."""
+    filled(scene)
+    scene.run()
+    asked: list[dict[str, str]] = []
+    opened = scene.there.open
+
+    def opens(stored: StoredSink, anew: bool) -> Sink:
+        asked.append(dict(stored.order.options))
+        return opened(stored, anew)
+
+    scene.there.open = opens  # type: ignore[method-assign]
+    scene.there.fail = away(1 << 30, "flush")
+    scene.put(7)
+    scene.archive()
+    assert scene.run() is SinkPhase.AWAY
+    assert len(scene.got()) == 40
+    scene.change(order=SinkOrder("copy", "memory", {"url": "elsewhere"}))
+    while asked[-1:] != [{"url": "elsewhere"}]:
+        scene.runner.step()
+        assert len(asked) < 50
+    scene.there.fail = lambda call: None
+    assert scene.run() is SinkPhase.LIVE
     assert scene.got() == scene.everything()
 
 

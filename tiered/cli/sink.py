@@ -21,7 +21,7 @@ from tiered.clock import SystemClock
 from tiered.errors import Invalid
 from tiered.settings import Settings
 from tiered.sink.book import SinkBook, StoredSink
-from tiered.sink.kinds import find_kind
+from tiered.sink.kinds import changed_options, find_kind
 from tiered.sink.order import SinkOrder
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
@@ -58,6 +58,10 @@ STATED = (
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the sink is called.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; nothing is changed.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="The kind's own; secrets as env:NAME or file:PATH."),
+]
 Topics = Annotated[
     list[str] | None,
     typer.Option(
@@ -88,12 +92,7 @@ def add_command(
     kind: Annotated[
         str, typer.Option("--kind", metavar="KIND", help="What it is: kafka, file, http, rocketmq, …")
     ],
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option", metavar="NAME=VALUE", help="The kind's own; secrets as env:NAME or file:PATH."
-        ),
-    ] = None,
+    options: Options = None,
     topics: Topics = None,
     exclude: Excluded = None,
     required: Annotated[bool, typer.Option("--required", help="Retention waits for it.")] = False,
@@ -194,6 +193,38 @@ def topics_command(
         return {"order": order}
 
     _change(output(json), name, changed, dry_run, config, archive, sets, "other topics are given")
+
+
+@app.command("set")
+def set_command(
+    name: Name,
+    options: Options = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="NAME", help="An option that gets its default again."),
+    ] = None,
+    required: Annotated[
+        bool | None, typer.Option("--required/--not-required", help="Whether retention waits for it.")
+    ] = None,
+    dry_run: DryRun = False,
+    config: ConfigFile = None,
+    archive: ArchiveUrl = None,
+    sets: SetValues = None,
+    json: JsonFlag = False,
+) -> None:
+    """Change options of a sink that goes on where it is. What is written is flushed with those of before; options that say
+    where messages lie last as long as the sink. The destination is asked, as when a sink is added."""
+    if not options and not without and required is None:
+        raise Invalid(
+            "nothing is to be changed", option="--option", hint="give --option, --without or --required"
+        )
+    given = _pairs(options or [])
+
+    def changed(old: StoredSink) -> dict[str, Any]:
+        order = changed_options(old.order, given, without or ())
+        return {"order": order if required is None else replace(order, required=required)}
+
+    _change(output(json), name, changed, dry_run, config, archive, sets, "changed")
 
 
 @app.command("pause")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
@@ -61,6 +61,40 @@ class PartedKind(Protocol):
         """Whether each message comes once whatever ends a task; else a part that is tried again is given again. ``Invalid``
         where this order's destination cannot be given to so."""
         ...
+
+
+@runtime_checkable
+class LastingKind(Protocol):
+    """A kind with options that stay as they are for a sink's life."""
+
+    def lasting(self) -> tuple[str, ...]:
+        """Options that say where messages lie, in which form and order, or how the position is kept: with another value what
+        was given and what comes would not belong together."""
+        ...
+
+
+def changed_options(order: SinkOrder, given: Mapping[str, str], without: Collection[str]) -> SinkOrder:
+    """The order with these options in place of those of before, and without some. ``Invalid`` for one that lasts, or is not
+    there to be taken away; for what the kind does not take, as of ``SinkKind.check``."""
+    kind = find_kind(order.kind)
+    fixed = kind.lasting() if isinstance(kind, LastingKind) else ()
+    for name in without:
+        if name not in order.options:
+            raise Invalid(
+                "the sink has no such option", field=f"options.{name}", expected=", ".join(sorted(order.options)),
+                hint=did_you_mean(name, order.options, "its options: "),
+            )  # fmt: skip
+    options = {name: value for name, value in {**order.options, **given}.items() if name not in without}
+    for name in fixed:
+        if options.get(name) != order.options.get(name):
+            raise Invalid(
+                "this option lasts as long as its sink", field=f"options.{name}",
+                found=options.get(name, "its default"), expected=order.options.get(name, "its default"),
+                hint="add another sink, which begins at the archive's first message or with --from-now, and remove this one",
+            )  # fmt: skip
+    made = replace(order, options=options)
+    kind.check(made)
+    return made
 
 
 def known_kinds() -> tuple[str, ...]:

@@ -85,6 +85,12 @@ class ShapedKind:
             )  # fmt: skip
         return self.kind.check_parts(replace(order, options=without_shape(order.options)))
 
+    def lasting(self) -> tuple[str, ...]:
+        """As of ``LastingKind``: what topics are called is where messages lie."""
+        from tiered.sink.kinds import LastingKind  # which needs what is here
+
+        return (RENAME, *(self.kind.lasting() if isinstance(self.kind, LastingKind) else ()))
+
     def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
         """As of ``ReadableKind``."""
         from tiered.sink.shapedreading import ShapedReadBack  # which needs what is here

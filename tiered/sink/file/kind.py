@@ -28,6 +28,10 @@ class FileKind:
     """``location``: a URL as an archive's (``file://``, ``s3://``, ``fsspec+…``), with its options; ``format``: jsonl or
     parquet; ``file_bytes``: where a file ends; keys of an S3 store where the standard chain has none."""
 
+    def lasting(self) -> tuple[str, ...]:
+        """As of ``LastingKind``."""
+        return ("location", "format")
+
     def check(self, order: SinkOrder) -> None:
         known_options(order, OPTIONS)
         choice_of(order, "format", FORMATS, "jsonl")

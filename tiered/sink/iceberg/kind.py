@@ -24,6 +24,10 @@ class IcebergKind:
     """``catalog``: a URI (of a REST catalog, or ``sqlite:////path``), ``glue``, or a name of pyiceberg's configuration;
     ``catalog.PROPERTY``: what pyiceberg is told beside it; ``table``: namespace and name."""
 
+    def lasting(self) -> tuple[str, ...]:
+        """As of ``LastingKind``."""
+        return ("table",)
+
     def check(self, order: SinkOrder) -> None:
         extra = [name for name in order.options if name.startswith(PROPERTY)]
         known_options(order, ("catalog", "table", *extra))

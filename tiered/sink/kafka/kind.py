@@ -21,6 +21,11 @@ class KafkaKind:
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
 
+    def lasting(self) -> tuple[str, ...]:
+        """As of ``LastingKind``: a queue has one partition for good. Another cluster in ``brokers`` is found out by the
+        position, which is not there."""
+        return ("mode", "topic", "partition")
+
     def check(self, order: SinkOrder) -> None:
         settings = KafkaSettings.of(order)
         kafka_library()
