@@ -28,7 +28,7 @@ _FIGURES = {
 
 
 class SinkMetrics:
-    """Gauges with a label ``sink``, and two of all sinks together."""
+    """Gauges with a label ``sink``, and three of all sinks together."""
 
     def __init__(self, gauge: Callable[..., Gauge]) -> None:
         self._gauges = {name: gauge(f"sink_{name}", text, "sink") for name, text in _FIGURES.items()}
@@ -38,6 +38,9 @@ class SinkMetrics:
         self._progress_refused = gauge(
             "sinks_progress_refused", "1 while the archive does not take the progress of sinks"
         )
+        self._file_refused = gauge(
+            "sinks_file_refused", "1 while what sinks.orders_file declares is not in force"
+        )
 
     def show(
         self,
@@ -45,10 +48,12 @@ class SinkMetrics:
         orders_age_seconds: float,
         *,
         progress_refused: bool,
+        file_refused: bool,
     ) -> None:
         """Set what is known of each sink; of what is not known, and of sinks that are no more, nothing is shown."""
         self._orders_age.set(orders_age_seconds)
         self._progress_refused.set(1 if progress_refused else 0)
+        self._file_refused.set(1 if file_refused else 0)
         for name, gauge in self._gauges.items():
             gauge.clear()
             for sink, values in found.items():

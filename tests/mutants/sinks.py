@@ -217,6 +217,18 @@ MUTANTS = (
         f"{_BACKFILL}::test_a_process_that_ends_between_the_destination_and_the_archive",
     ),
     Mutant(
+        "tiered/daemon/sinkfile.py",
+        "        if stamp is not None and stamp == self._done:\n            return\n",
+        "",
+        "tests/unit/test_sink_declared.py::test_the_daemon_follows_its_file",
+    ),
+    Mutant(
+        "tiered/sink/declared.py",
+        "        if change.differs and (not change.new or change.paused):\n",
+        "        if not change.new or change.paused:\n",
+        "tests/unit/test_sink_declared.py::test_what_is_declared_is_put_once",
+    ),
+    Mutant(
         "tiered/sink/kinds.py",
         "        if options.get(name) != order.options.get(name):\n",
         "        if False:\n",

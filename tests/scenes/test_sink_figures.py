@@ -79,6 +79,12 @@ def test_a_sink_and_what_holds_for_all_are_shown(
     made._ledger.trouble = "the fold refuses it"
     made.show()
     assert metrics.value("tiered_sinks_progress_refused") == 1
+    assert metrics.value("tiered_sinks_file_refused") == 0
+    made._file.trouble = "it is no TOML"
+    made.show()
+    assert metrics.value("tiered_sinks_file_refused") == 1
+    assert made.status()["file"] == "it is no TOML"
+    assert "the file of sinks is not in force: it is no TOML" in str(made.standstill())
 
 
 def test_what_cannot_be_begun_now_is_said_as_what_it_is_and_begun_later(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tiered.archive.state.sinks import sinks as known_sinks
-from tiered.cli import sinkbackfill, sinkoffsets
+from tiered.cli import sinkapply, sinkbackfill, sinkoffsets
 from tiered.cli.access import reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
 from tiered.cli.sinkorders import opened_orders
@@ -76,6 +76,7 @@ app = typer.Typer(no_args_is_help=True)
 app.command("verify")(verify_command)
 
 
+app.command("apply")(sinkapply.command)
 app.command("offsets")(sinkoffsets.command)
 app.command("backfill")(sinkbackfill.command)
 

@@ -19,6 +19,7 @@ from tiered.clock import Clock
 from tiered.codec.format.edits import SinkStep
 from tiered.crashpoint import SinkPoint, reach
 from tiered.daemon.parts import Parts
+from tiered.daemon.sinkfile import SinkFile
 from tiered.errors import TieredError
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.service import DONE, Next, Service, pause
@@ -76,6 +77,7 @@ class SinkServices:
         self._archive_id = identity.archive_id
         self._book = SinkBook(parts.provider, parts.log.reader.keys, identity.archive_id)
         self._backfills = BackfillBook(parts.provider, parts.log.reader.keys, identity.archive_id)
+        self._file = SinkFile(self._settings.orders_file, self._book, parts.clock)
         self._swept: list[tuple[bytes, int]] | None = None
         """Sinks with the revisions of their orders, as they were when what is left of backfills was looked for."""
         self._running: dict[bytes, _Running] = {}
@@ -120,6 +122,7 @@ class SinkServices:
     # ------------------------------------------------------------------ orders
 
     def _look(self) -> None:
+        self._file.look()
         try:
             stored = {each.sink_id: each for each in self._book.sinks()}
         except TieredError as error:
@@ -251,6 +254,8 @@ class SinkServices:
     def standstill(self) -> str | None:
         """Which sinks stand still, and why; from plain values."""
         said = [] if self.trouble is None else [f"orders of sinks cannot be followed: {self.trouble}"]
+        if self._file.trouble is not None:
+            said.append(f"the file of sinks is not in force: {self._file.trouble}")
         if self._ledger.trouble is not None:
             said.append(f"progress of sinks is not kept: {self._ledger.trouble}")
         for running in list(self._running.values()):
@@ -270,7 +275,12 @@ class SinkServices:
             }
             for running in list(self._running.values())
         ]
-        return {"orders": self.trouble, "progress": self._ledger.trouble, "sinks": rows}
+        return {
+            "orders": self.trouble,
+            "file": self._file.trouble,
+            "progress": self._ledger.trouble,
+            "sinks": rows,
+        }
 
     def show(self) -> None:
         """Set the gauges, as things stand now: asked by who reads them, so that no figure stands still with a thread."""
@@ -278,6 +288,7 @@ class SinkServices:
             self.figures(),
             self._clock.monotonic() - self._looked,
             progress_refused=self._ledger.trouble is not None,
+            file_refused=self._file.trouble is not None,
         )
 
     def figures(self) -> dict[str, dict[str, float | None]]:

@@ -273,6 +273,11 @@ class Sinks(SettingsSection):
     enabled: bool = option(
         True, "replicate to the sinks that are ordered; without any, nothing runs but the look for them"
     )
+    orders_file: str = option(
+        "",
+        "TOML file with sinks, as `tiered sink apply` takes it: what differs from the bucket's orders is put there at the start"
+        " and whenever the file changes; empty: none",
+    )
     look_ms: int = ms(
         10_000,
         "pause between two looks for changed orders, each one listing; longer takes a change up later",
