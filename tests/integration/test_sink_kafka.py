@@ -260,6 +260,31 @@ def test_messages_wait_in_order_while_the_client_is_full(kafka: KafkaBroker, pla
 # ---- what cannot be taken
 
 
+def test_the_whole_log_lies_in_one_partition_in_the_order_of_the_broker(
+    kafka: KafkaBroker, place: SinkPlace, tmp_path: Path
+) -> None:
+    """From the archive and the log behind it; a topic with more partitions is refused."""
+    kafka.create(f"{place.name}.wide", 4)
+    order = order_of(kafka, place, topic=f"{place.name}.wide", partitions="1")
+    with pytest.raises(Invalid, match="that of one partition"):
+        find_kind("kafka").check(replace(order, in_order=True))
+    order = order_of(kafka, place, topic=f"{place.name}.all", partitions="1")
+    find_kind("kafka").check(replace(order, in_order=True))
+    scene = KindScene(tmp_path, replace(order, in_order=True))
+    for number in range(60):
+        scene.put(1 + number % 4, topic=("Orders", "Bills", "Orders", "Returns")[number % 4])
+        if number % 5 == 4:
+            scene.archive()
+    scene.log.delete_oldest()
+    assert scene.run() is SinkPhase.LIVE
+    scene.put(7)
+    scene.archive()
+    scene.run()
+    scene.runner.finish()
+    found = [read.value for read in committed(kafka.address, f"{place.name}.all")]
+    assert found == [body for _, _, body in scene.wrote]
+
+
 def test_a_large_message_stops_the_sink_or_goes_to_the_dead_letters(
     kafka: KafkaBroker, place: SinkPlace
 ) -> None:

@@ -229,6 +229,24 @@ MUTANTS = (
         "tests/unit/test_sink_declared.py::test_what_is_declared_is_put_once",
     ),
     Mutant(
+        "tiered/feed/inorder.py",
+        "    return min(head.last for head in heads)\n",
+        "    return max(head.last for head in heads)\n",
+        "tests/scenes/test_sink_order.py::test_the_archive_and_then_the_log_come_in_the_order_of_the_log",
+    ),
+    Mutant(
+        "tiered/feed/inorder.py",
+        'kind="stable")\n',
+        'kind="stable")[::-1]\n',
+        "tests/scenes/test_sink_order.py::test_the_archive_and_then_the_log_come_in_the_order_of_the_log",
+    ),
+    Mutant(
+        "tiered/sink/running.py",
+        "        if rest > 0:\n",
+        "        if False:\n",
+        "tests/scenes/test_sink_running.py::test_the_archive_is_given_at_a_rate_and_the_log_is_not",
+    ),
+    Mutant(
         "tiered/sink/kinds.py",
         "        if options.get(name) != order.options.get(name):\n",
         "        if False:\n",

@@ -21,6 +21,7 @@ from tiered.sink.book import StoredSink
 from tiered.sink.ledger import SinkAdvance
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
+from tiered.sink.running import UNHEARD
 
 ORDERS, BILLS = MessageQueue("Orders", 0), MessageQueue("Bills", 0)
 
@@ -295,6 +296,36 @@ def test_paused_and_resumed(scene: SinkScene) -> None:
     assert len(scene.got()) == 40
     scene.change(paused=False)
     scene.run()
+    assert scene.got() == scene.everything()
+
+
+def test_the_archive_is_given_at_a_rate_and_the_log_is_not(scene: SinkScene) -> None:
+    filled(scene, 120)
+    for _ in range(3):
+        scene.log.delete_oldest()
+    started = scene.clock.monotonic()
+    scene.runner._pace = replace(scene.runner._pace, backfill_bytes_per_second=1_000)
+    given: list[float] = []
+    for _ in range(4_000):
+        before = len(scene.there.given)
+        wait = scene.runner.step().wait_seconds
+        if scene.runner.progress.why == UNHEARD:
+            scene.commit()
+        if len(scene.there.given) > before and scene.runner.progress.phase is SinkPhase.BACKFILLING:
+            given.append(scene.clock.monotonic())
+        if scene.runner.progress.phase is SinkPhase.LIVE:
+            break
+        scene.clock.advance(wait)
+    archived = sum(map(len, scene.log.records.values()))
+    took = scene.clock.monotonic() - started
+    assert took > 0.5 * archived / 1_000
+    assert len(set(given)) > 5, "bit by bit"
+    scene.put(30)
+    scene.archive()
+    since = scene.clock.monotonic()
+    while len(scene.there.given) < 150:
+        scene.clock.advance(scene.runner.step().wait_seconds / 100)
+    assert scene.clock.monotonic() - since < 1
     assert scene.got() == scene.everything()
 
 

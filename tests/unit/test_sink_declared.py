@@ -191,3 +191,24 @@ def test_without_a_file_nothing_is_asked(made: Declared) -> None:
     file = SinkFile("", made.book, made.clock)
     file.look()
     assert (file.trouble, made.book.sinks()) == (None, [])
+
+
+def test_the_order_of_the_whole_log_is_refused_where_there_is_none(made: Declared) -> None:
+    """Before any destination is asked."""
+    for kind, options, said in (
+        ("rocketmq", 'name_servers = "127.0.0.1:9"', "queues of brokers have no order"),
+        ("iceberg", 'catalog = "sqlite:////nowhere"\ntable = "a.b"', "a table has no order"),
+        ("kafka", 'brokers = "127.0.0.1:9"\npartitions = 1', "that of one partition"),
+        ("kafka", 'brokers = "127.0.0.1:9"\ntopic = "all"\npartitions = 2', "that of one partition"),
+        ("kafka", 'brokers = "127.0.0.1:9"\ntopic = "all"', "that of one partition"),
+    ):
+        made.write(f'[copy]\nkind = "{kind}"\nin_order = true\n[copy.options]\n{options}\n')
+        with pytest.raises(Invalid) as refused:
+            made.put()
+        assert said in str(refused.value)
+    made.write(WHOLE.replace("required = true", "in_order = true"))
+    made.put()
+    assert made.book.sink("copy").order.in_order is True
+    made.write(WHOLE.replace("required = true", ""))
+    assert made.put()["copy"] == ("in_order",)
+    assert made.book.sink("copy").order.in_order is False

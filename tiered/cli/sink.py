@@ -34,6 +34,7 @@ ORDERED = (
     Column("exclude", less=1),
     Column("required"),
     Column("from_start", "from start", less=1),
+    Column("in_order", "in order", less=1),
     Column("paused"),
     Column("revision", less=1),
     Column("created", kind=Kind.TIME, less=1),
@@ -100,6 +101,9 @@ def add_command(
     from_now: Annotated[
         bool, typer.Option("--from-now", help="Only what is archived from now on, instead of everything.")
     ] = False,
+    in_order: Annotated[
+        bool, typer.Option("--in-order", help="All messages in the broker's order, not just each queue's.")
+    ] = False,
     dry_run: DryRun = False,
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
@@ -117,6 +121,7 @@ def add_command(
         tuple(exclude or ()),
         required,
         not from_now,
+        in_order,
     )
     find_kind(kind).check(order)
     with opened_orders(out, config, archive, sets) as place:
@@ -328,7 +333,7 @@ def _ordered(stored: StoredSink) -> tuple[object, ...]:
     order = stored.order
     return (
         order.name, order.kind, " ".join(order.topics), " ".join(order.exclude), order.required, order.from_start,
-        stored.paused, stored.revision, stored.created_ms,
+        order.in_order, stored.paused, stored.revision, stored.created_ms,
         " ".join(f"{name}={value}" for name, value in sorted(order.options.items())),
     )  # fmt: skip
 

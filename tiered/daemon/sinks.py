@@ -186,7 +186,7 @@ class SinkServices:
             stored, self._open_sink, feeds, self._ledger, self._clock,
             SinkPace(
                 pace.flush_bytes, pace.flush_ms / 1000, pace.backfill_flush_ms / 1000, pace.poll_ms / 1000,
-                pace.commit_ms / 1000,
+                pace.commit_ms / 1000, pace.backfill_bytes_per_second,
             ),
             backfills=BackfillBook(self._parts.provider, self._parts.log.reader.keys, self._archive_id),
         )  # fmt: skip

@@ -15,6 +15,7 @@ from tiered.codec.record.columns import verify_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.errors import Corrupt, NotFound
 from tiered.feed.base import FeedBatch, FeedPosition, Follow
+from tiered.feed.inorder import in_log_order
 from tiered.feed.runsahead import QueueToRead, in_turn
 from tiered.model import MessageQueue, PhysicalOffset
 
@@ -42,12 +43,16 @@ class ArchivedFeed:
         following: Callable[[MessageQueue], Follow],
         wanted: Callable[[str], bool] = lambda topic: True,
         ahead: int = 1,
+        *,
+        in_order: bool = False,
     ) -> None:
+        """``in_order``: messages of all queues come in the broker's order, not queue by queue."""
         self._archive = archive
         self._prefix = prefix
         self._following = following
         self._wanted = wanted
         self._ahead = ahead
+        self._in_order = in_order
         self._looked = False
 
     def reaches(self) -> PhysicalOffset:
@@ -58,6 +63,20 @@ class ArchivedFeed:
     def through(self) -> Iterator[FeedBatch]:
         """Everything up to the head as it was looked at last; the last batch has the position behind it."""
         view = self._look()
+        yield from self._side_by_side(view) if self._in_order else self._one_by_one(view)
+        progress = view.progress()
+        reached = PhysicalOffset(0 if progress is None else progress.physical_offset)
+        yield FeedBatch(NOTHING, FeedPosition(reached, None))
+
+    def _side_by_side(self, view: View) -> Iterator[FeedBatch]:
+        queues = list(self._queues(view))
+        for queue in queues:
+            if queue.anew:
+                yield FeedBatch(NOTHING, FeedPosition(), queue.file.queue)
+        for messages in in_log_order(iter(queues), self._ahead):
+            yield FeedBatch(messages, FeedPosition(), None, _MISSING)
+
+    def _one_by_one(self, view: View) -> Iterator[FeedBatch]:
         expected: int | None = None
         for (queue, run), stretches in in_turn(self._queues(view), self._ahead):
             if expected is None:
@@ -71,9 +90,6 @@ class ArchivedFeed:
                 if expected < queue.file.max_offset:
                     yield FeedBatch(NOTHING, FeedPosition(), anew, _lost(expected, queue.file.max_offset))
                 expected = None
-        progress = view.progress()
-        reached = PhysicalOffset(0 if progress is None else progress.physical_offset)
-        yield FeedBatch(NOTHING, FeedPosition(reached, None))
 
     def look(self) -> PhysicalOffset:
         """``reaches``, of a broker whose archive may not be there yet: then 0."""
@@ -110,6 +126,9 @@ class ArchivedFeed:
 
 def _lost(first: int, end: int) -> str:
     return f"offsets {first} to {end - 1} are in no archive: trimmed by retention, or a recorded gap"
+
+
+_MISSING = "in no archive: trimmed by retention, or a recorded gap"
 
 
 def stretch_messages(stretch: Stretch) -> MessageBatch:

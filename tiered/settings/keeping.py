@@ -311,6 +311,12 @@ class Sinks(SettingsSection):
         low=1,
         high=64,
     )
+    backfill_bytes_per_second: int = option(
+        0,
+        "bytes of records that each sink is given while it reads the archive; 0: as fast as its destination takes them",
+        low=0,
+        unit="bytes/s",
+    )
     batch_bytes: int = size(1 * MIB, "read from the log at a time, for each sink", 64 * 1024, 256 * MIB)
     poll_ms: int = ms(100, "pause of a sink where nothing is new", 1, 60_000)
     commit_ms: int = ms(

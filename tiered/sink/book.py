@@ -237,6 +237,7 @@ def _stored(order: Order) -> StoredSink:
     fields = order.fields
     try:
         plain = {name: fields[name] for name in ("name", "kind", "options", "required", "from_start")}
+        plain["in_order"] = fields.get("in_order", False)  # orders of earlier programs have none
         wanted = SinkOrder(topics=tuple(fields["topics"]), exclude=tuple(fields["exclude"]), **plain)
         rewind = None if fields["rewind"] is None else SinkRewind(**fields["rewind"])
         sink_id = bytes.fromhex(fields["sink_id"])

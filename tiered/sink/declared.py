@@ -18,8 +18,12 @@ from tiered.sink.order import SinkOrder
 
 MAX_FILE_BYTES = 4 << 20
 _FIELDS: Mapping[str, type] = {
-    "kind": str, "options": dict, "topics": list, "exclude": list, "required": bool, "from_start": bool, "paused": bool,
+    "kind": str, "options": dict, "topics": list, "exclude": list, "required": bool, "from_start": bool, "in_order": bool,
+    "paused": bool,
 }  # fmt: skip
+
+_CHANGED = ("topics", "exclude", "required", "in_order")
+"""Of an order, without its options: what a file may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +93,14 @@ def _change(stored: StoredSink | None, declared: DeclaredSink) -> DeclaredChange
             "a sink's kind lasts as long as the sink", sink=old.name, found=wanted.kind, expected=old.kind,
             hint="declare another sink, and tiered sink remove this one",
         )  # fmt: skip
-    differs = [
-        name for name in ("topics", "exclude", "required") if getattr(wanted, name) != getattr(old, name)
-    ]
-    made = replace(old, topics=wanted.topics, exclude=wanted.exclude, required=wanted.required)
+    differs = [name for name in _CHANGED if getattr(wanted, name) != getattr(old, name)]
+    made = replace(old, **{name: getattr(wanted, name) for name in _CHANGED})
     if dict(wanted.options) != dict(old.options):
         differs.append("options")
         without = [name for name in old.options if name not in wanted.options]
         made = changed_options(made, wanted.options, without)
+    elif "in_order" in differs:
+        find_kind(made.kind).check(made)
     if paused is not None and paused != stored.paused:
         differs.append("paused")
     return DeclaredChange(old.name, tuple(differs), made, paused, False)
@@ -118,7 +122,7 @@ def _declared(path: Path, name: str, fields: object) -> DeclaredSink:
     options = {
         str(key): _text(path, f"{name}.options.{key}", v) for key, v in fields.get("options", {}).items()
     }
-    plain = {key: fields[key] for key in ("required", "from_start") if key in fields}
+    plain = {key: fields[key] for key in ("required", "from_start", "in_order") if key in fields}
     try:
         order = SinkOrder(
             name,

@@ -13,7 +13,8 @@ from tiered.sink.source import SinkPace
 @dataclass(slots=True)
 class OpenedSink:
     """``since``: when the oldest message was written that is not flushed. ``unheard``: nothing is given before the archive has
-    ``looked``. ``took``: it was flushed since, or there was nothing to flush. ``backfills``: the feed reads the archive."""
+    ``looked``. ``took``: it was flushed since, or there was nothing to flush. ``backfills``: the feed reads the archive.
+    ``goes_on_at``: when it is given more of that, where its rate is bounded."""
 
     sink: Sink
     chooser: Chooser
@@ -28,6 +29,12 @@ class OpenedSink:
     unheard: bool = False
     took: bool = False
     backfills: bool = False
+    goes_on_at: float = 0.0
+
+    def hold_back(self, size: int, pace: SinkPace, now: float) -> None:
+        """So many bytes of the archive were given."""
+        if pace.backfill_bytes_per_second:
+            self.goes_on_at = max(self.goes_on_at, now) + size / pace.backfill_bytes_per_second
 
     def is_due(self, pace: SinkPace, now: float, *, at_end: bool = False) -> bool:
         """Whether it is time for a flush; where nothing was written, to have the destination hear how far the log is.

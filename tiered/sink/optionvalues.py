@@ -52,3 +52,12 @@ def size_of(order: SinkOrder, name: str, default: int, *, least: int, most: int)
     if size > most:
         raise Invalid("a size is too large", field=f"options.{name}", found=value, expected=f"≤ {most} bytes")
     return size
+
+
+def refuse_order(order: SinkOrder, why: str) -> None:
+    """``Invalid`` where the order of the whole log is wanted and the destination has none."""
+    if order.in_order:
+        raise Invalid(
+            f"the order of the whole log cannot be kept: {why}", field="in_order", found=True,
+            hint="leave it out: each queue's order is kept", kind=order.kind,
+        )  # fmt: skip

@@ -24,6 +24,7 @@ class SinkOrder:
     of the host that runs the sink (``resolve``), and never stands here.
 
     ``topics``, ``exclude``: shell patterns of topics; RocketMQ's own only where a pattern of ``topics`` is the very name.
+    ``in_order``: all messages in the broker's order, not just those of each queue.
     ``required``: retention waits for it. ``from_start``: from the archive's first message on, else from its end of that moment.
     """
 
@@ -34,6 +35,7 @@ class SinkOrder:
     exclude: tuple[str, ...] = ()
     required: bool = False
     from_start: bool = True
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         if NAME.match(self.name) is None:

@@ -88,8 +88,10 @@ class SinkRunner:
         self._stopped: StoredSink | None = None
         self._cut = False
         self._said: tuple[SinkPhase, str | None] | None = None
-        self._standing: tuple[SinkPhase, str | None] = (SinkPhase.OPENING, None)
-        """How it stands while a destination has not taken anything."""
+        self._standing: tuple[SinkPhase, str | None] = (
+            SinkPhase.OPENING,
+            None,
+        )  # before it has taken anything
         self._last: SinkState | None = None
         self._had: dict[MessageQueue, Follow] = {}
         """With ``_last``: what was flushed last and told to the ledger, which the archive may not have yet."""
@@ -168,11 +170,14 @@ class SinkRunner:
         if opened.unheard and not self._heard(opened):
             self._enter(SinkPhase.WAITING, UNHEARD)
             return pause(self._pace.poll_seconds)
+        rest = opened.goes_on_at - self._clock.monotonic()
+        if rest > 0:
+            self._flush_if_due(opened)
+            return pause(min(rest, REST_SECONDS))
         try:
             batch = opened.feed.poll()
         except Unavailable as error:  # the source's; the destination stays open
-            if opened.is_due(self._pace, self._clock.monotonic()):
-                self._flush(opened)
+            self._flush_if_due(opened)
             self._source_failures += 1
             self._enter(SinkPhase.WAITING, str(error))
             return pause(self._backoff.seconds(self._source_failures))
@@ -180,8 +185,7 @@ class SinkRunner:
         if batch is None:
             return self._at_end(opened)
         self._give(opened, batch)
-        if opened.is_due(self._pace, self._clock.monotonic()):
-            self._flush(opened)
+        self._flush_if_due(opened)
         return AGAIN
 
     def _hold(self, held: WaitingSink) -> Next:
@@ -235,6 +239,8 @@ class SinkRunner:
                 opened.backfills = True
                 self.progress.begin_backfill(self._source.backlog(opened.chooser) + len(chosen.rows))
             self._move(opened, SinkPhase.BACKFILLING)
+            size = len(batch.messages.buffer) if len(chosen.rows) else 0
+            opened.hold_back(size, self._pace, self._clock.monotonic())
         self._tell("missing", chosen.lost, chosen.anew)
         if len(chosen.rows):
             accepted = opened.sink.write(SinkBatch(batch.messages, chosen.rows))
@@ -243,6 +249,10 @@ class SinkRunner:
             if opened.since is None:
                 opened.since = self._clock.monotonic()
         self._measure(opened)
+
+    def _flush_if_due(self, opened: OpenedSink) -> None:
+        if opened.is_due(self._pace, self._clock.monotonic()):
+            self._flush(opened)
 
     def _flush(self, opened: OpenedSink) -> None:
         """Make what is written safe, at the destination and then in the ledger."""
@@ -308,7 +318,7 @@ class SinkRunner:
         if afresh or found.changed or (position is not None and found.position.log != position.log):
             opened.flush(found.position if afresh else replace(found.position, queues=found.changed))
         chooser = Chooser(found.position.queues, self.takes, self._source.counts_inner)
-        feed = self._source.feed(found.position.log, chooser)
+        feed = self._source.feed(found.position.log, chooser, stored.order.in_order)
         log_position, now = found.position.log, self._clock.monotonic()
         made = OpenedSink(
             opened, chooser, feed, found.looked, found.lineage, log_position, log_position, flushed_at=now

@@ -57,10 +57,10 @@ def writer_source(
         reached = None if head is None else head.progress.get(head.lineage)
         return 0 if reached is None else reached.physical_offset
 
-    def feed(position: FeedPosition, chooser: Chooser) -> MessageFeed:
+    def feed(position: FeedPosition, chooser: Chooser, in_order: bool) -> MessageFeed:
         live = LiveFeed(tail if ahead else ProvenLog(tail, proven), chooser.wanted, batch_bytes)
         archived = ArchivedFeed(
-            WriterArchive(log, objects), "", chooser.following, chooser.wanted, runs_ahead
+            WriterArchive(log, objects), "", chooser.following, chooser.wanted, runs_ahead, in_order=in_order
         )
         return JoinedFeed(live, archived, position)
 

@@ -10,7 +10,7 @@ from tiered.sink.comparison.base import ReadBack
 from tiered.sink.iceberg.reading import IcebergReadBack
 from tiered.sink.iceberg.sink import IcebergSink
 from tiered.sink.kinds import SinkPlace
-from tiered.sink.optionvalues import known_options, needed
+from tiered.sink.optionvalues import known_options, needed, refuse_order
 from tiered.sink.order import SinkOrder
 from tiered.table.catalog import no_pyiceberg, open_catalog
 from tiered.table.orders import EMBEDDED, KeptTables
@@ -31,6 +31,7 @@ class IcebergKind:
     def check(self, order: SinkOrder) -> None:
         extra = [name for name in order.options if name.startswith(PROPERTY)]
         known_options(order, ("catalog", "table", *extra))
+        refuse_order(order, "a table has no order")
         self._tables(order)
         why = no_pyiceberg()
         if why is not None:

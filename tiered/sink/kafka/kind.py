@@ -29,8 +29,12 @@ class KafkaKind:
     def check(self, order: SinkOrder) -> None:
         settings = KafkaSettings.of(order)
         kafka_library()
+        if order.in_order:
+            _check_one_partition(settings)
         topics = KafkaTopics(settings, self._clock)
         topics.reachable()
+        if order.in_order and "{" not in settings.topic:
+            _check_has_one(topics, settings.topic)
         if not settings.create_topics and "{" not in settings.topic and not topics.find([settings.topic]):
             raise Invalid(
                 "a Kafka topic is not there, and this sink does not create any", field="options.topic", found=settings.topic,
@@ -47,3 +51,22 @@ class KafkaKind:
     def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
         """As of ``ReadableKind``."""
         return KafkaReadBack(KafkaSettings.of(order), place, self._clock)
+
+
+def _check_one_partition(settings: KafkaSettings) -> None:
+    """``Invalid`` unless all messages are to go to one partition."""
+    if "{topic}" in settings.topic or settings.partitions != 1:
+        raise Invalid(
+            "the order of the whole log is that of one partition", field="options.partitions",
+            found=f"topic={settings.topic}, partitions={settings.partitions}", expected="topic=NAME, partitions=1",
+            hint="or order the sink without --in-order: each queue's order is kept in any case",
+        )  # fmt: skip
+
+
+def _check_has_one(topics: KafkaTopics, name: str) -> None:
+    there = topics.find([name]).get(name)
+    if there is not None and there.partitions != 1:
+        raise Invalid(
+            "the order of the whole log is that of one partition", field="options.topic", found=name,
+            partitions=there.partitions, expected=1, hint="name another topic",
+        )  # fmt: skip

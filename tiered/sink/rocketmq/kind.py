@@ -11,7 +11,7 @@ from tiered.sink.base import Sink
 from tiered.sink.comparison.base import ReadBack
 from tiered.sink.deadletters import dead_letters_of
 from tiered.sink.kinds import SinkPlace
-from tiered.sink.optionvalues import known_options, needed, number_of, switch_of
+from tiered.sink.optionvalues import known_options, needed, number_of, refuse_order, switch_of
 from tiered.sink.order import SinkOrder
 from tiered.sink.rocketmq.cluster import DestinationCluster
 from tiered.sink.rocketmq.reading import BrokerReadBack
@@ -35,6 +35,7 @@ class BrokerKind:
 
     def check(self, order: SinkOrder) -> None:
         known_options(order, OPTIONS)
+        refuse_order(order, "queues of brokers have no order among each other")
         switch_of(order, "same_names", default=False)
         self._attempts(order)
         cluster = self._cluster(order)

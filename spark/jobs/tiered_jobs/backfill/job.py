@@ -191,6 +191,11 @@ def _found(work: Work) -> tuple[Snapshot, StoredSink, _Books]:
     stored = books.sinks.sink(args.sink)
     if stored.paused:
         raise Conflict("the sink is paused", sink=stored.name, hint="tiered sink resume")
+    if stored.order.in_order:
+        raise Invalid(
+            "executors give queues side by side, and this sink keeps the order of the whole log", sink=stored.name,
+            hint="the daemon backfills it by itself",
+        )  # fmt: skip
     kind = find_kind(stored.order.kind)
     assert isinstance(kind, PartedKind)  # which all are, and say whether they can
     if not kind.check_parts(stored.order):
