@@ -34,7 +34,7 @@ MAX_WALK = 4096
 
 
 @dataclass(slots=True)
-class Standing:
+class WithinBlock:
     """Where a read ended with records of its block left: in which block of which state, up to where the block's run reaches,
     and bytes that may be read of it before the reader's whole way is looked at again. Its reader's lock guards it."""
 
@@ -63,7 +63,7 @@ class Reader:
         self._cursor = 0
         self._scheduled: deque[tuple[int, int]] = deque()
         self._outstanding = 0
-        self._standing: Standing | None = None
+        self._standing: WithinBlock | None = None
 
     def begin(self, generation: int, offset: int) -> bool:
         """A read begins; whether the reader reads on: it has gone forward, and went on where it was."""
@@ -78,13 +78,13 @@ class Reader:
                 self._reads_on = True
             return self._reads_on
 
-    def end(self, begin: int, next_offset: int, standing: Standing | None = None) -> None:
+    def end(self, begin: int, next_offset: int, standing: WithinBlock | None = None) -> None:
         """A read from ``begin`` ended before ``next_offset``, perhaps inside of a block."""
         with self._lock:
             self._begin, self._expected = begin, max(begin, next_offset)
             self._standing = standing
 
-    def standing(self, state: ArchiveState, offset: int) -> Standing | None:
+    def standing(self, state: ArchiveState, offset: int) -> WithinBlock | None:
         """Where a read from ``offset`` goes on inside of the block in which the last one ended, of the same state."""
         with self._lock:
             found = self._standing
@@ -92,7 +92,7 @@ class Reader:
                 return None
             return found if offset > self._begin else None
 
-    def go_on(self, standing: Standing, begin: int, next_offset: int, size: int) -> None:
+    def go_on(self, standing: WithinBlock, begin: int, next_offset: int, size: int) -> None:
         """``size`` bytes from ``begin`` on were read there."""
         with self._lock:
             if self._standing is standing and self._expected == begin:

@@ -12,7 +12,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.errors import TieredError
-from tiered.fetch.ahead import ReadAhead, Reader, Standing
+from tiered.fetch.ahead import ReadAhead, Reader, WithinBlock
 from tiered.fetch.allowance import Shares
 from tiered.fetch.answer import Answer
 from tiered.fetch.bands import BandsAhead
@@ -160,7 +160,7 @@ class Fetcher:
                 raise e.with_traceback(None) from None
         at = trip.at if trip.inside_run else course.hole_after(trip.at)
         inside = trip.ended_in if pull.row_filter is None else None
-        standing = None if inside is None else Standing(state, inside.key, inside.run.end, STANDING_BYTES)
+        standing = None if inside is None else WithinBlock(state, inside.key, inside.run.end, STANDING_BYTES)
         reader.end(begin, at, standing)
         now = self._clock.monotonic()
         self._expiry.observe(pull.reader, course.queue, at, now, begin=begin)

@@ -53,6 +53,7 @@ REST_SECONDS = 5.0
 
 
 PATIENCE = Backoff()
+_FRESH: tuple[SinkPhase, str | None] = SinkPhase.OPENING, None
 
 
 class _NotYet(Unavailable):
@@ -88,10 +89,8 @@ class SinkRunner:
         self._stopped: StoredSink | None = None
         self._cut = False
         self._said: tuple[SinkPhase, str | None] | None = None
-        self._standing: tuple[SinkPhase, str | None] = (
-            SinkPhase.OPENING,
-            None,
-        )  # before it has taken anything
+        self._standing = _FRESH
+        """How it stands while a destination has not taken anything."""
         self._last: SinkState | None = None
         self._had: dict[MessageQueue, Follow] = {}
         """With ``_last``: what was flushed last and told to the ledger, which the archive may not have yet."""
@@ -124,9 +123,7 @@ class SinkRunner:
             self._stop(str(error))
         except TieredError as error:
             return self._retry(SinkPhase.WAITING, str(error))
-        except (
-            Exception
-        ) as error:  # a driver may be anybody's: its failure must not reach archiving or another sink
+        except Exception as error:  # a driver may be anybody's: its failure must not reach anything else
             log.exception("a sink failed unexpectedly", extra={"sink": self._stored.name})
             return self._retry(SinkPhase.AWAY, f"unexpected: {error!r}")
         return pause(REST_SECONDS)
@@ -193,7 +190,7 @@ class SinkRunner:
         if held.opens:
             self.close()
             self._open = self._opened()
-            self._failures, self._standing = 0, (SinkPhase.OPENING, None)
+            self._failures, self._standing = 0, _FRESH
         self.close()
         if (self._said or (None,))[0] is not held.phase:  # and not at each part that is done
             self._enter(held.phase, held.why)
@@ -214,7 +211,7 @@ class SinkRunner:
             self._flush(self._open)
         self.close()
         self._stored = self._wanted
-        self._failures, self._standing = 0, (SinkPhase.OPENING, None)
+        self._failures, self._standing = 0, _FRESH
 
     def _at_end(self, opened: OpenedSink) -> Next:
         waiting = opened.feed.waiting
