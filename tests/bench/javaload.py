@@ -100,9 +100,9 @@ class JavaLoad:
         return [Pushed(**group) for group in found["groups"]]
 
     def client_log(self, last_bytes: int = 4000) -> str:
-        """The end of what the clients have logged."""
-        logs = sorted(self._work.rglob("rocketmq_client.log"))
-        return "".join(log.read_text(errors="replace")[-last_bytes:] for log in logs)
+        """The end of what the clients have logged: with the broker's jars they write into a log of a broker's name."""
+        log = self._work / "logs" / "rocketmqlogs" / "broker_default.log"
+        return log.read_text(errors="replace")[-last_bytes:] if log.exists() else ""
 
     def _run(self, command: str, **options: object) -> dict[str, Any]:
         run = next(self._runs)  # several may run at once

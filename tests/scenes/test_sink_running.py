@@ -16,6 +16,7 @@ from tiered.backoff import Backoff
 from tiered.codec.format.edits import SinkStep
 from tiered.errors import Fenced, Invalid
 from tiered.model import MessageQueue
+from tiered.provider.wrap import TokenBucket
 from tiered.sink.base import Sink, SinkPosition
 from tiered.sink.book import StoredSink
 from tiered.sink.ledger import SinkAdvance
@@ -304,7 +305,7 @@ def test_the_archive_is_given_at_a_rate_and_the_log_is_not(scene: SinkScene) -> 
     for _ in range(3):
         scene.log.delete_oldest()
     started = scene.clock.monotonic()
-    scene.runner._pace = replace(scene.runner._pace, backfill_bytes_per_second=1_000)
+    scene.runner._bucket = TokenBucket(1_000, scene.clock)
     given: list[float] = []
     for _ in range(4_000):
         before = len(scene.there.given)

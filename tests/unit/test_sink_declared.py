@@ -95,6 +95,8 @@ def test_what_differs_is_changed_and_the_rest_is_left_alone(made: Declared) -> N
     ("text", "said"),
     [
         ("kind = ", "not TOML"),
+        ("kind = " + "[" * 5_000, "not TOML"),
+        ("kind = " + "9" * 5_000, "not TOML"),
         ("copy = 3", "a table of the sink's fields"),
         ("[copy]\ntopics = ['a']", "copy.kind"),
         ("[copy]\nkind = 'file'\ntopic = 'a'", "copy.topic"),

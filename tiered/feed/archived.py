@@ -13,6 +13,7 @@ from tiered.archive.state.listing import list_queues
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.record.columns import verify_headers
 from tiered.codec.record.frame import Frames, Stop
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, NotFound
 from tiered.feed.base import FeedBatch, FeedPosition, Follow
 from tiered.feed.inorder import in_log_order
@@ -73,8 +74,8 @@ class ArchivedFeed:
         for queue in queues:
             if queue.anew:
                 yield FeedBatch(NOTHING, FeedPosition(), queue.file.queue)
-        for messages in in_log_order(iter(queues), self._ahead):
-            yield FeedBatch(messages, FeedPosition(), None, _MISSING)
+        for data, frames in in_log_order(queues, self._ahead):
+            yield FeedBatch(_messages(data, frames), FeedPosition(), None, _MISSING)
 
     def _one_by_one(self, view: View) -> Iterator[FeedBatch]:
         expected: int | None = None
@@ -125,7 +126,7 @@ class ArchivedFeed:
 
 
 def _lost(first: int, end: int) -> str:
-    return f"offsets {first} to {end - 1} are in no archive: trimmed by retention, or a recorded gap"
+    return f"offsets {first} to {end - 1} are {_MISSING}"
 
 
 _MISSING = "in no archive: trimmed by retention, or a recorded gap"
@@ -133,8 +134,11 @@ _MISSING = "in no archive: trimmed by retention, or a recorded gap"
 
 def stretch_messages(stretch: Stretch) -> MessageBatch:
     """Records as they were stored; the archive's own checksums have proven the block."""
-    frames = Frames(stretch.starts, stretch.sizes, len(stretch.data), Stop.END)
-    good, messages = verify_headers(stretch.data, frames, None)
+    return _messages(stretch.data, Frames(stretch.starts, stretch.sizes, len(stretch.data), Stop.END))
+
+
+def _messages(data: Buffer, frames: Frames) -> MessageBatch:
+    good, messages = verify_headers(data, frames, None)
     if len(good) != len(frames):
         raise Corrupt("an archived record is not what its checksum says", found=good.detail)
     return messages

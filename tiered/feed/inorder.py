@@ -1,24 +1,21 @@
 """What the archive holds of many queues, in the order in which the broker stored it: queues are read side by side, and as much
 is given at a time as no queue can have anything before.
 
-Memory: a block of each queue, so their number is bounded.
+Memory: a block of each queue, and once more what is given at a time, so the number of queues is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 
 import numpy as np
 
 from tiered.archive.read.flatfile import Stretch
-from tiered.codec.record.batch import MessageBatch
-from tiered.codec.record.columns import verify_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.layout import physical_offsets
 from tiered.codec.types import Ints
-from tiered.errors import Corrupt, Invalid
+from tiered.errors import Invalid
 from tiered.feed.runsahead import QueueToRead
 
 MAX_QUEUES = 1024
@@ -37,8 +34,6 @@ class _Head:
         self._stretch: Stretch | None = None
         self._places: Ints = np.empty(0, np.int64)
         self._at = 0
-        self.over = False
-        """Whether there is nothing behind what is held."""
 
     def _stretches(self) -> Iterator[tuple[Stretch, int]]:
         file, first = self.queue.file, self.queue.first
@@ -57,66 +52,51 @@ class _Head:
         return int(self._places[-1])
 
     def fill(self) -> None:
-        """Read on, if nothing is held."""
-        while not self.holds and not self.over:
-            found = next(self._coming, None)
-            if found is None:
-                self.over = True
-                return
+        """Read on, if nothing is held: then nothing is only at the end."""
+        while not self.holds and (found := next(self._coming, None)) is not None:
             self._stretch, lineage = found
             self._places = physical_offsets(self._stretch.data, self._stretch.starts) + lineage * _LINEAGE
             self._at = 0
 
-    def take(self, bound: int | None) -> tuple[Stretch, Ints] | None:
-        """The records up to a place, or all, and their places."""
-        end = len(self._places) if bound is None else int(np.searchsorted(self._places, bound, "right"))
-        if end <= self._at or self._stretch is None:
+    def take(self, bound: int) -> tuple[Stretch, Ints] | None:
+        """The records up to a place, and their places."""
+        first, end = self._at, int(np.searchsorted(self._places, bound, "right"))
+        if end <= first or self._stretch is None:
             return None
-        first, self._at = self._at, end
+        self._at = end
         return self._stretch.cut(first, end), self._places[first:end]
 
 
-def in_log_order(queues: Iterator[QueueToRead], ahead: int) -> Iterator[MessageBatch]:
-    """All messages of these queues from where they are wanted, in the broker's order; up to ``ahead`` queues are read at once.
-    ``Invalid`` for more than ``MAX_QUEUES``."""
-    heads = [_Head(queue) for queue in queues]
-    if len(heads) > MAX_QUEUES:
+def in_log_order(queues: Sequence[QueueToRead], ahead: int) -> Iterator[tuple[bytes, Frames]]:
+    """All records of these queues from where they are wanted, in the broker's order: stretches of them, each with the frames in
+    that order. Up to ``ahead`` queues are read at once. ``Invalid`` for more than ``MAX_QUEUES``."""
+    if len(queues) > MAX_QUEUES:
         raise Invalid(
-            "the order of a whole log is kept of no more queues than this", found=len(heads), expected=f"≤ {MAX_QUEUES}",
+            "the order of a whole log is kept of no more queues than this", found=len(queues), expected=f"≤ {MAX_QUEUES}",
             hint="tiered sink topics gives fewer topics to it, or add a sink that keeps each queue's order alone",
         )  # fmt: skip
-    with ExitStack() as stack:
-        pool = None
-        if ahead > 1:
-            pool = ThreadPoolExecutor(ahead, "feed-ahead")
-            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        while True:
-            empty = [head for head in heads if not head.holds and not head.over]
-            if pool is None or len(empty) < 2:
-                for head in empty:
-                    head.fill()
-            else:
-                list(pool.map(_Head.fill, empty))
-            heads = [head for head in heads if head.holds or not head.over]
-            if not heads:
-                return
-            taken = [part for head in heads if (part := head.take(_bound(heads))) is not None]
-            yield _merged(taken)
+    heads = [_Head(queue) for queue in queues]
+    pool = ThreadPoolExecutor(ahead, "feed-ahead")
+    try:
+        while heads:
+            list(pool.map(_Head.fill, [head for head in heads if not head.holds]))
+            heads = [head for head in heads if head.holds]
+            if heads:
+                bound = _bound(heads)
+                yield _merged([part for head in heads if (part := head.take(bound)) is not None])
+    finally:  # whoever drops this waits for nothing
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _bound(heads: list[_Head]) -> int:
+def _bound(heads: Sequence[_Head]) -> int:
     """Up to where nothing is missing: what a queue may still have lies behind the last that is held of it."""
     return min(head.last for head in heads)
 
 
-def _merged(parts: list[tuple[Stretch, Ints]]) -> MessageBatch:
+def _merged(parts: Sequence[tuple[Stretch, Ints]]) -> tuple[bytes, Frames]:
     bases = np.cumsum([0, *(len(stretch.data) for stretch, _ in parts[:-1])])
     data = b"".join(stretch.data for stretch, _ in parts)
     starts = np.concatenate([s.starts + base for (s, _), base in zip(parts, bases, strict=True)])
     sizes = np.concatenate([stretch.sizes for stretch, _ in parts])
     order = np.argsort(np.concatenate([places for _, places in parts]), kind="stable")
-    frames = Frames(starts[order], sizes[order], len(data), Stop.END)
-    good, messages = verify_headers(data, frames, None)
-    if len(good) != len(frames):
-        raise Corrupt("an archived record is not what its checksum says", found=good.detail)
-    return messages
+    return data, Frames(starts[order], sizes[order], len(data), Stop.END)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,11 +173,8 @@ class BackfillBook:
         while True:
             order_id = _id(plan.plan_id, f"job {number}")
             if order_id not in there:
-                try:
+                with suppress(Conflict):  # another began at this very moment
                     self._put(order_id, "job", plan, now_ms, {"number": number, "job_id": job_id.hex()})
-                except Conflict:  # another began at this very moment
-                    pass
-                else:
                     return number
             number += 1
 

@@ -58,7 +58,7 @@ def read_declared(path: Path) -> tuple[DeclaredSink, ...]:
         raise Invalid("the file of sinks is too long", file=path, expected=f"≤ {MAX_FILE_BYTES} bytes")
     try:
         tables = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bad TOML, bad UTF-8, a number or a nesting beyond reason
         raise Invalid(
             "the file of sinks is not TOML", file=path, why=error, hint="correct it there"
         ) from error

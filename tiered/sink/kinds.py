@@ -77,7 +77,7 @@ def changed_options(order: SinkOrder, given: Mapping[str, str], without: Collect
     """The order with these options in place of those of before, and without some. ``Invalid`` for one that lasts, or is not
     there to be taken away; for what the kind does not take, as of ``SinkKind.check``."""
     kind = find_kind(order.kind)
-    fixed = kind.lasting() if isinstance(kind, LastingKind) else ()
+    assert isinstance(kind, LastingKind)  # which all are, with the shapes
     for name in without:
         if name not in order.options:
             raise Invalid(
@@ -85,7 +85,7 @@ def changed_options(order: SinkOrder, given: Mapping[str, str], without: Collect
                 hint=did_you_mean(name, order.options, "its options: "),
             )  # fmt: skip
     options = {name: value for name, value in {**order.options, **given}.items() if name not in without}
-    for name in fixed:
+    for name in kind.lasting():
         if options.get(name) != order.options.get(name):
             raise Invalid(
                 "this option lasts as long as its sink", field=f"options.{name}",

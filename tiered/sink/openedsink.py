@@ -31,11 +31,6 @@ class OpenedSink:
     backfills: bool = False
     goes_on_at: float = 0.0
 
-    def hold_back(self, size: int, pace: SinkPace, now: float) -> None:
-        """So many bytes of the archive were given."""
-        if pace.backfill_bytes_per_second:
-            self.goes_on_at = max(self.goes_on_at, now) + size / pace.backfill_bytes_per_second
-
     def is_due(self, pace: SinkPace, now: float, *, at_end: bool = False) -> bool:
         """Whether it is time for a flush; where nothing was written, to have the destination hear how far the log is.
         ``at_end``: there is nothing more to write now, so that waiting gathers nothing: only flushes in a row keep their

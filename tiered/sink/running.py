@@ -77,11 +77,11 @@ class SinkRunner:
         self._stored = stored
         self._wanted = stored
         self._open_sink = open_sink
-        self._source = source
-        self._ledger = ledger
+        self._source, self._ledger = source, ledger
         self._clock = clock
         self._pace = pace
         self._backoff = backoff
+        self._bucket = pace.bucket(clock)
         self._open: OpenedSink | None = None
         self._failures = 0
         """Of the destination, since it last took what it was given."""
@@ -236,8 +236,8 @@ class SinkRunner:
                 opened.backfills = True
                 self.progress.begin_backfill(self._source.backlog(opened.chooser) + len(chosen.rows))
             self._move(opened, SinkPhase.BACKFILLING)
-            size = len(batch.messages.buffer) if len(chosen.rows) else 0
-            opened.hold_back(size, self._pace, self._clock.monotonic())
+            if self._bucket is not None and len(chosen.rows):
+                opened.goes_on_at = self._clock.monotonic() + self._bucket.take(len(batch.messages.buffer))
         self._tell("missing", chosen.lost, chosen.anew)
         if len(chosen.rows):
             accepted = opened.sink.write(SinkBatch(batch.messages, chosen.rows))

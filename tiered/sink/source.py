@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiered.archive.state.view import ArchiveState
+from tiered.clock import Clock
 from tiered.feed.base import FeedPosition, Follow, MessageFeed
 from tiered.model import MessageQueue
+from tiered.provider.wrap import TokenBucket
 from tiered.sink.choosing import Chooser
 
 
@@ -25,6 +27,11 @@ class SinkPace:
     poll_seconds: float
     idle_seconds: float
     backfill_bytes_per_second: int = 0
+
+    def bucket(self, clock: Clock) -> TokenBucket | None:
+        """What bounds the rate at which the archive is given, however often the destination is opened anew."""
+        rate = self.backfill_bytes_per_second
+        return TokenBucket(rate, clock) if rate else None
 
 
 @dataclass(frozen=True, slots=True)
