@@ -42,6 +42,7 @@ from tests.bench.segments import segments
 from tests.bench.sinkkafka import sink_kafka
 from tests.bench.sinklive import sink_backfill, sink_latency
 from tests.bench.sinkmirror import sink_mirror
+from tests.bench.sinkorder import sink_order
 from tests.bench.sinkslow import sink_slow
 from tests.bench.startup import start_up
 from tests.bench.timequery import time_query
@@ -95,6 +96,7 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "sinklatency": lambda work: sink_latency(work, 4 if quick else 20),
         "sinkbackfill": lambda work: sink_backfill(work, 30_000 if quick else 10_000_000),
         "sinkmirror": lambda work: sink_mirror(work, 10_000 if quick else 400_000),
+        "sinkorder": lambda work: sink_order(work, *((6_000, 30) if quick else (400_000, 64))),
         "sinkslow": lambda work: sink_slow(work, 6 if quick else 40),
         "placement": lambda work: placement(work, 100 if quick else None),
         "engines": lambda work: engines(3_000 if quick else 300_000),

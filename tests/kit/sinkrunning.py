@@ -125,6 +125,7 @@ class SinkScene:
         self.wrote: list[Given] = []
         self.stored = StoredSink(b"\7" * 16, SinkOrder("copy", "memory"))
         self.flush_bytes = 1
+        self.in_order_bytes = 64 * 1024
         self.salt = ""
         self.start()
 
@@ -172,6 +173,7 @@ class SinkScene:
             batch_bytes=64 * 1024,
             ahead=self.ahead,
             runs_ahead=3,
+            in_order_bytes=self.in_order_bytes,
         )
         pace = SinkPace(self.flush_bytes, 1.0, 1.0, 0.1, 5.0)
         self.runner = SinkRunner(

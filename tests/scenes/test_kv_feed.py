@@ -367,6 +367,27 @@ def test_where_retention_trimmed_the_archive_a_snapshot_is_enough_and_without_on
             view.get(NAMESPACE, b"key-1")
 
 
+def test_a_namespace_of_which_retention_took_what_is_missing_is_not_served_though_nothing_follows(
+    scene: KeyValueScene,
+) -> None:
+    scene.put("quiet", b"k", b"older")
+    scene.puts(20)
+    scene.archive()
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        assert view.get("quiet", b"k")
+    scene.put("quiet", b"k", b"newer")
+    scene.puts(40, 20)
+    scene.archive()
+    _trimmed(scene)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        with pytest.raises(Corrupt, match="messages of the namespace are missing"):
+            view.get("quiet", b"k")
+
+
 def test_a_damaged_snapshot_is_passed_over(scene: KeyValueScene, caplog: pytest.LogCaptureFixture) -> None:
     scene.puts(20)
     scene.archive()

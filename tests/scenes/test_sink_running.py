@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.assemble import plan
 from tests.kit.sinkrunning import Given, SinkScene, away
 from tiered.archive.state.sinklisting import list_sinks
 from tiered.archive.state.sinks import sink, sink_queues
 from tiered.backoff import Backoff
-from tiered.codec.format.edits import SinkStep
+from tiered.codec.format.edits import EditKind, SinkStep, batch
 from tiered.errors import Fenced, Invalid
 from tiered.model import MessageQueue
 from tiered.provider.wrap import TokenBucket
@@ -621,6 +622,36 @@ def test_messages_that_are_missing_are_counted_and_never_passed_over_in_silence(
     (kind, gone) = scene.runner.progress.lost[0]
     assert (kind, gone.queue, gone.messages) == ("missing", ORDERS, 4)
     assert any("lacks messages" in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_the_end_of_a_queue_that_retention_took_is_said_though_no_message_follows(
+    scene: SinkScene, in_order: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.change(order=SinkOrder("copy", "memory", in_order=in_order))
+    filled(scene)
+    scene.run()
+    scene.commit()
+    had = scene.next[BILLS]
+    scene.put(4, topic="Bills")
+    scene.put(40)
+    scene.archive()
+    while len(scene.log.bases()) > 1:
+        scene.log.delete_oldest()
+    trim = batch(EditKind.TRIM_QUEUE, topic="Bills", queue_id=0, generation=1, first_offset=had + 4)
+    scene.daemon.log.put(plan(scene.daemon.log, trim))
+    scene.restart()
+    scene.run()
+    assert [(kind, gone[:3]) for kind, gone in scene.runner.progress.lost] == [
+        ("missing", (BILLS, had, had + 4))
+    ]
+    assert any("lacks messages" in record.message for record in caplog.records)
+    scene.put(2, topic="Bills")
+    scene.archive()
+    assert scene.run() is SinkPhase.LIVE
+    assert scene.there.of(BILLS) == [*range(had), had + 4, had + 5]
+    assert scene.there.of(ORDERS) == list(range(scene.next[ORDERS]))
+    assert scene.runner.progress.lost_messages == 4, "said once"
 
 
 def test_a_removed_sink_leaves_nothing(scene: SinkScene) -> None:

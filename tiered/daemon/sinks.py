@@ -181,6 +181,7 @@ class SinkServices:
         feeds = writer_source(
             self._parts.log, self._parts.objects, tail, policy,
             batch_bytes=pace.batch_bytes, ahead=pace.ahead_of_archive, runs_ahead=pace.backfill_ahead,
+            in_order_bytes=pace.in_order_bytes,
         )  # fmt: skip
         runner = SinkRunner(
             stored, self._open_sink, feeds, self._ledger, self._clock,

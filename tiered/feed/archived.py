@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -15,8 +16,8 @@ from tiered.codec.record.columns import verify_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, NotFound
-from tiered.feed.base import FeedBatch, FeedPosition, Follow
-from tiered.feed.inorder import in_log_order
+from tiered.feed.base import FeedBatch, FeedPosition, Follow, Passed
+from tiered.feed.inorder import MAX_QUEUES, LogOrder, LogReading
 from tiered.feed.runsahead import QueueToRead, in_turn
 from tiered.model import MessageQueue, PhysicalOffset
 
@@ -45,9 +46,9 @@ class ArchivedFeed:
         wanted: Callable[[str], bool] = lambda topic: True,
         ahead: int = 1,
         *,
-        in_order: bool = False,
+        in_order: LogOrder | None = None,
     ) -> None:
-        """``in_order``: messages of all queues come in the broker's order, not queue by queue."""
+        """``in_order``: messages of all queues come in the broker's order, not queue by queue, within these bounds."""
         self._archive = archive
         self._prefix = prefix
         self._following = following
@@ -64,18 +65,24 @@ class ArchivedFeed:
     def through(self) -> Iterator[FeedBatch]:
         """Everything up to the head as it was looked at last; the last batch has the position behind it."""
         view = self._look()
-        yield from self._side_by_side(view) if self._in_order else self._one_by_one(view)
+        yield from (
+            self._one_by_one(view) if self._in_order is None else self._side_by_side(view, self._in_order)
+        )
         progress = view.progress()
         reached = PhysicalOffset(0 if progress is None else progress.physical_offset)
         yield FeedBatch(NOTHING, FeedPosition(reached, None))
 
-    def _side_by_side(self, view: View) -> Iterator[FeedBatch]:
-        queues = list(self._queues(view))
+    def _side_by_side(self, view: View, order: LogOrder) -> Iterator[FeedBatch]:
+        queues = list(islice(self._queues(view), MAX_QUEUES + 1))
+        reading = LogReading(queues, order, self._ahead)
         for queue in queues:
             if queue.anew:
                 yield FeedBatch(NOTHING, FeedPosition(), queue.file.queue)
-        for data, frames in in_log_order(queues, self._ahead):
+        for data, frames in reading.through():
             yield FeedBatch(_messages(data, frames), FeedPosition(), None, _MISSING)
+        for head in reading.heads:
+            if head.next < head.queue.file.max_offset:
+                yield _ended(head.queue, head.next, None)
 
     def _one_by_one(self, view: View) -> Iterator[FeedBatch]:
         expected: int | None = None
@@ -89,7 +96,7 @@ class ArchivedFeed:
                 anew, expected = None, int(stretch.next_offset)
             if run is None:
                 if expected < queue.file.max_offset:
-                    yield FeedBatch(NOTHING, FeedPosition(), anew, _lost(expected, queue.file.max_offset))
+                    yield _ended(queue, expected, anew)
                 expected = None
 
     def look(self) -> PhysicalOffset:
@@ -123,6 +130,12 @@ class ArchivedFeed:
         if stretch is None:
             return False
         return int(stretch_messages(stretch).headers["physical_offset"][-1]) != follow.physical
+
+
+def _ended(queue: QueueToRead, expected: int, anew: MessageQueue | None) -> FeedBatch:
+    """Of a queue whose last messages are not there."""
+    end = int(queue.file.max_offset)
+    return FeedBatch(NOTHING, FeedPosition(), anew, _lost(expected, end), Passed(queue.file.queue, end))
 
 
 def _lost(first: int, end: int) -> str:

@@ -62,19 +62,27 @@ class Follow:
     physical: int | None = None
 
 
+class Passed(NamedTuple):
+    """What was not given of a queue below ``end`` cannot be had."""
+
+    queue: MessageQueue
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class FeedBatch:
     """Messages of followed topics, verbatim, in the order of each of their queues; perhaps none.
 
     ``position``: where a follower stands once it has done with them; stored together with what it did. ``anew``: the queue that
     these messages begin again, from another life of its topic. ``lost``: why the queue's messages before these
-    cannot be had, which is for the follower to tell.
+    cannot be had, which is for the follower to tell. ``passed``: where no message of the queue follows that would show it.
     """
 
     messages: MessageBatch
     position: FeedPosition
     anew: MessageQueue | None = None
     lost: str | None = None
+    passed: Passed | None = None
 
 
 class MessageFeed(Protocol):

@@ -317,6 +317,13 @@ class Sinks(SettingsSection):
         low=0,
         unit="bytes/s",
     )
+    in_order_bytes: int = size(
+        256 * MIB,
+        "records that a sink with --in-order holds of the archive's queues, which it reads side by side; less reads in smaller"
+        " pieces, and blocks larger than a piece several times",
+        1 * MIB,
+        16 * GIB,
+    )
     batch_bytes: int = size(1 * MIB, "read from the log at a time, for each sink", 64 * 1024, 256 * MIB)
     poll_ms: int = ms(100, "pause of a sink where nothing is new", 1, 60_000)
     commit_ms: int = ms(

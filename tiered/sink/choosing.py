@@ -11,7 +11,7 @@ import numpy as np
 
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.types import Ints
-from tiered.feed.base import FeedBatch, Follow
+from tiered.feed.base import FeedBatch, Follow, Passed
 from tiered.feed.ends import queue_ends
 from tiered.model import MessageQueue
 
@@ -41,7 +41,8 @@ class Chosen:
     anew: tuple[MessageQueue, ...] = ()
 
 
-_NOTHING = Chosen(np.empty(0, np.int64))
+NOWHERE_TO_BE_HAD = "not in the log, nor in the archive"
+_NO_ROWS = np.empty(0, np.int64)
 
 
 class Chooser:
@@ -72,22 +73,25 @@ class Chooser:
         then the queue began anew."""
         if batch.anew is not None:
             self._move(batch.anew, Follow())
-        messages = batch.messages
-        if not len(messages):
-            return _NOTHING
-        headers = messages.headers
-        wanted = np.fromiter(map(self.wanted, messages.topics), np.bool_, len(messages.topics))
-        mine = np.flatnonzero(wanted[headers["topic_index"]])
-        if not len(mine):
-            return _NOTHING
         lost: list[LostRange] = []
         anew: list[MessageQueue] = [] if batch.anew is None else [batch.anew]
-        taken: list[Ints] = []
-        ends = queue_ends(messages)
-        for queue, rows in _by_queue(messages, mine):
-            taken.append(self._queue(queue, rows, messages, ends, batch, lost, anew))
-        rows = np.sort(np.concatenate(taken))
-        return Chosen(rows, tuple(lost), tuple(anew))
+        taken, messages = [_NO_ROWS], batch.messages
+        wanted = np.fromiter(map(self.wanted, messages.topics), np.bool_, len(messages.topics))
+        mine = np.flatnonzero(wanted[messages.headers["topic_index"]]) if len(messages) else _NO_ROWS
+        if len(mine):
+            ends = queue_ends(messages)
+            for queue, rows in _by_queue(messages, mine):
+                taken.append(self._queue(queue, rows, messages, ends, batch, lost, anew))
+        if batch.passed is not None:
+            self._pass(batch.passed, batch.lost, lost)
+        return Chosen(np.sort(np.concatenate(taken)), tuple(lost), tuple(anew))
+
+    def _pass(self, passed: Passed, why: str | None, lost: list[LostRange]) -> None:
+        """No message follows that would show what is missing of a queue."""
+        follow = self.follows.get(passed.queue, Follow())
+        if follow.next < passed.end:
+            lost.append(LostRange(passed.queue, follow.next, passed.end, why or NOWHERE_TO_BE_HAD))
+            self._move(passed.queue, Follow(passed.end, follow.physical))
 
     def _queue(
         self,
@@ -119,7 +123,7 @@ class Chooser:
                 continue
             before = np.concatenate(([follow.next], own[first : end - 1]))
             for gap in np.flatnonzero(offsets[first:end] > before).tolist():
-                why = batch.lost if gap == 0 and batch.lost else "not in the log, nor in the archive"
+                why = batch.lost if gap == 0 and batch.lost else NOWHERE_TO_BE_HAD
                 lost.append(LostRange(queue, int(before[gap]), int(offsets[first + gap]), why))
             follow = Follow(int(own[end - 1]), int(physical[end - 1]))
             taken.append(rows[first:end])

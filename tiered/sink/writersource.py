@@ -13,6 +13,7 @@ from tiered.archive.state.listing import list_queues
 from tiered.archive.state.view import ArchiveState
 from tiered.feed.archived import ArchivedFeed
 from tiered.feed.base import FeedPosition, Follow, MessageFeed
+from tiered.feed.inorder import LogOrder
 from tiered.feed.joined import JoinedFeed
 from tiered.feed.live import FollowedLog, LiveFeed
 from tiered.filter.topicpolicy import TopicPolicy
@@ -48,9 +49,10 @@ def writer_source(
     batch_bytes: int,
     ahead: bool,
     runs_ahead: int = 1,
+    in_order_bytes: int,
 ) -> SinkSource:
     """Of a sink that has ``tail`` for itself. ``ahead``: what the broker confirmed, archived or not. ``runs_ahead``: short runs
-    of the archive that are read at once."""
+    of the archive that are read at once. ``in_order_bytes``: held of the archive where the order is the whole log's."""
 
     def proven() -> int:
         head = log.proven().head()
@@ -59,8 +61,9 @@ def writer_source(
 
     def feed(position: FeedPosition, chooser: Chooser, in_order: bool) -> MessageFeed:
         live = LiveFeed(tail if ahead else ProvenLog(tail, proven), chooser.wanted, batch_bytes)
+        order = LogOrder(in_order_bytes, batch_bytes) if in_order else None
         archived = ArchivedFeed(
-            WriterArchive(log, objects), "", chooser.following, chooser.wanted, runs_ahead, in_order=in_order
+            WriterArchive(log, objects), "", chooser.following, chooser.wanted, runs_ahead, in_order=order
         )
         return JoinedFeed(live, archived, position)
 

@@ -18,7 +18,7 @@ import numpy as np
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.types import Bools
 from tiered.errors import Corrupt, Invalid
-from tiered.feed.base import FeedBatch, FeedPosition, Follow
+from tiered.feed.base import FeedBatch, FeedPosition, Follow, Passed
 from tiered.feed.ends import queue_ends
 from tiered.keyvalue import Condition, Entry, check_namespace
 from tiered.metadata.base import RedoStore
@@ -156,6 +156,8 @@ class KeyValueRedo:
             namespace = self.namespace_of(topic)
             if namespace is not None:
                 self._namespace(namespace, messages, batch, changes, done, with_ids=with_ids)
+        if batch.passed is not None:
+            self._pass(batch.passed, batch.lost, changes)
         changes.entries.update(
             (namespace_key(name), state.encode()) for name, state in changes.states.items()
         )
@@ -179,6 +181,15 @@ class KeyValueRedo:
             del changes.entries[key]
         changes.ranges.append((prefix, prefix + b"\xff" * 4100))
         changes.states[namespace] = NamespaceState()
+
+    def _pass(self, passed: Passed, lost: str | None, changes: _Changes) -> None:
+        """No message follows that would show what is missing of a namespace."""
+        namespace = self.namespace_of(passed.queue.topic)
+        if namespace is None or passed.queue.queue_id != QUEUE_ID:
+            return
+        state = changes.states.get(namespace) or self.states.get(namespace) or NamespaceState()
+        if state.broken is None and state.next < passed.end:
+            changes.states[namespace] = _broken(namespace, state, lost, state.next, passed.end)
 
     def _namespace(
         self,
@@ -246,15 +257,7 @@ class KeyValueRedo:
             return state
         row = int(missing[0])
         before = state.next if row == 0 else int(ends[row - 1])
-        why = (
-            lost
-            or f"offsets {before} to {int(offsets[row]) - 1} are not in the log, nor in an archive that is named"
-        )
-        log.error(
-            "messages of a namespace are missing: nothing of it is served any more",
-            extra={"namespace": namespace, "missing": why},
-        )
-        return replace(state, broken=why)
+        return _broken(namespace, state, lost, before, int(offsets[row]))
 
     # ------------------------------------------------------------------ what writes do
 
@@ -284,6 +287,15 @@ class KeyValueRedo:
     @staticmethod
     def _cleared(key: bytes, changes: _Changes) -> bool:
         return any(first <= key < end for first, end in changes.ranges)
+
+
+def _broken(namespace: str, state: NamespaceState, lost: str | None, first: int, end: int) -> NamespaceState:
+    why = lost or f"offsets {first} to {end - 1} are not in the log, nor in an archive that is named"
+    log.error(
+        "messages of a namespace are missing: nothing of it is served any more",
+        extra={"namespace": namespace, "missing": why},
+    )
+    return replace(state, broken=why)
 
 
 def _living(found: bytes | None, now_ms: int) -> Entry | None:

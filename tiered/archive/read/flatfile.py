@@ -85,14 +85,28 @@ class RunReader:
 
     def stretches(self, run: RunState, first: int, end: int) -> Iterator[Stretch]:
         """Records of one run that own queue offsets in [first, end)."""
+        for some in self._requests(run, first, end, READ_BYTES):
+            yield from some
+
+    def some(self, run: RunState, first: int, end: int, most_bytes: int) -> list[Stretch]:
+        """The first of ``stretches``: about so many bytes, at least a block; none where there are none."""
+        return next(filter(None, map(list, self._requests(run, first, end, most_bytes))), [])
+
+    def _requests(self, run: RunState, first: int, end: int, most_bytes: int) -> Iterator[Iterator[Stretch]]:
+        """``stretches`` by the request that they come with."""
         item = self._objects_of(run)
         key, table = self._objects.key_of(item), self._objects.block_table(item)
-        for some in _batches(blocks_of(run, item, table, first, end, key=key)):
-            for ref, data in zip(some, self._blocks(item, some), strict=True):
-                stretch = _stretch(ref, data, key)
-                a, b = rows_between(stretch.queue_offsets, ref.first_offset, ref.rows, first, end)
-                if b > a:
-                    yield stretch.cut(a, b)
+        for some in _batches(blocks_of(run, item, table, first, end, key=key), most_bytes):
+            yield self._request(item, key, some, first, end)
+
+    def _request(
+        self, item: ObjectState, key: str, some: Sequence[BlockRef], first: int, end: int
+    ) -> Iterator[Stretch]:
+        for ref, data in zip(some, self._blocks(item, some), strict=True):
+            stretch = _stretch(ref, data, key)
+            a, b = rows_between(stretch.queue_offsets, ref.first_offset, ref.rows, first, end)
+            if b > a:
+                yield stretch.cut(a, b)
 
     def _blocks(self, item: ObjectState, some: Sequence[BlockRef]) -> Iterable[Buffer]:
         """Neighbouring blocks in one request; one by one where that fails, so that what lies before damage is read."""
@@ -302,6 +316,11 @@ class FlatMessageFile:
         """What ``read`` gives of one of ``runs``; any thread may ask."""
         return self._runs.stretches(run, max(offset, run.start), min(self.max_offset, run.end))
 
+    def read_some(self, run: RunState, offset: int, most_bytes: int) -> list[Stretch]:
+        """The first of ``read_run``, about so many bytes, at least a block; none where the run has none. Any thread."""
+        first, end = max(offset, run.start), min(self.max_offset, run.end)
+        return self._runs.some(run, first, end, most_bytes) if first < end else []
+
     def time_of(self, offset: int) -> int | None:
         """Store time of the message at ``offset``; ``None`` where none is."""
         if not self.min_offset <= offset < self.max_offset:
@@ -344,12 +363,12 @@ class FlatMessageFile:
                 yield offsets[live], times[live]
 
 
-def _batches(refs: Iterator[BlockRef]) -> Iterator[list[BlockRef]]:
+def _batches(refs: Iterator[BlockRef], most_bytes: int) -> Iterator[list[BlockRef]]:
     """Consecutive blocks, as many as are asked for at once; at least one."""
     some: list[BlockRef] = []
     size = 0
     for ref in refs:
-        if some and (len(some) == READ_BLOCKS or size + ref.raw_length > READ_BYTES):
+        if some and (len(some) == READ_BLOCKS or size + ref.raw_length > most_bytes):
             yield some
             some, size = [], 0
         some.append(ref)
