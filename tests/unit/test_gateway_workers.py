@@ -15,6 +15,7 @@ import pytest
 
 from tests.kit.fakearchive import RECORD_ROOM, time_of
 from tests.kit.gatewaydesk import Desk, answered, asking, offsets_of, pull, simple, too_small
+from tests.kit.ports import free_block
 from tiered.clock import SystemClock
 from tiered.daemon import gatewayworker, gatewayworkers
 from tiered.daemon.gatewayworker import Colleagues, WorkerSeat
@@ -251,8 +252,7 @@ def test_two_brokers_never_have_one_port_and_a_gateway_of_this_user_keeps_its_ow
         made.open()
         return made
 
-    with hold_port("127.0.0.1", 0) as free:
-        low = int(free.getsockname()[1])
+    low = free_block()
     one = ports("one")
     given = one.given({"10.0.0.1:1": "a", "10.0.0.2:1": "b", "10.0.0.3:1": "c"})["places"]
     assert len({place[0] for place in given.values()}) == len(given) == 2, "the third has none"
