@@ -54,6 +54,12 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/rewrite/forgetting.py",
+        "                    if not behind.all():\n",
+        "                    if False:\n",
+        f"{_FORGETTING}::test_a_sink_that_has_to_hear_what_it_lacks_keeps_the_queue",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/forgetting.py",
         "            found.waiting_queues += empty[topic]\n",
         "            pass\n",
         f"{_FORGETTING}::test_what_waits_is_told",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.archiveedits import rewind
+from tests.kit.archiveedits import Edits, rewind
 from tests.kit.assemble import KEYS, assemble
 from tests.kit.collecting import GRACE_MS, HOUR_MS, Sweeping
 from tests.kit.fetchscene import Scene, scene
@@ -24,6 +24,7 @@ from tiered.archive.state.keys import DISPATCH, FOLD_PREFIXES, queue_key, topic_
 from tiered.archive.state.view import ArchiveState
 from tiered.cli.figures import figures
 from tiered.cli.standing import forgotten_queues, noted_topics
+from tiered.codec.format.edits import EditKind, Rows, SinkStep, batch
 from tiered.daemon.brokertopics import NOTES_FILE, BrokersTopics
 from tiered.daemon.topicnotes import EMPTY, TopicNotes
 from tiered.daemon.topicnotes import GONE as NOTED_GONE
@@ -217,6 +218,37 @@ def test_what_waits_is_told(place: Place) -> None:
     assert (status()["waiting_queues"], status()["next_ms"]) == (1, due_ms)
     place.wait(GRACE_MS)
     assert left() == {"waiting_queues": 0, "overdue_queues": 0}
+
+
+def sink_at(place: Place, physical: int | None) -> None:
+    """A sink is so far in the log; ``None``: it reads the archive."""
+    head = place.scene.state.head()
+    assert head is not None
+    row: dict[str, Any] = {
+        "sink_id": b"\7" * 16, "sink": "copy", "step": SinkStep.ANEW, "revision": head.seq, "lineage": head.lineage,
+        "looked": head.seq, "sink_position": [physical, None],
+        "sink_queues": {"topic": [], "queue_id": [], "next": [], "physical": []},
+    }  # fmt: skip
+    Edits(place.scene).put(
+        batch(EditKind.SINK_PROGRESS, **{name: Rows([value]) for name, value in row.items()})
+    )
+
+
+def test_a_sink_that_has_to_hear_what_it_lacks_keeps_the_queue(place: Place) -> None:
+    queue = place.scene.state.queue(GONE)
+    assert queue is not None
+    place.forget()
+    place.wait(GRACE_MS)
+    for physical in (None, queue.last_physical_end - 1):
+        sink_at(place, physical)
+        assert "others wait for sinks: copy" in place.sweeping.forget.plan().said
+        (done,) = place.sweeping.all(place.sweeping.forget)
+        assert done.figures == {"forgotten_queues": 0, "waits_for": "sinks: copy"}
+        assert done.left == {"waiting_queues": 0, "overdue_queues": 1}
+        assert place.known()
+    sink_at(place, queue.last_physical_end)
+    assert place.forget() == 1
+    assert not place.known()
 
 
 class Late(AtOnceTurn):

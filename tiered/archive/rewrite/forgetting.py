@@ -17,6 +17,7 @@ from tiered.archive.rewrite.storetime import store_now_ms
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES, empty_queues, written_last
 from tiered.archive.state.keys import QUEUE, prefixed, queue_of, topic_key
 from tiered.archive.state.layout import unpack_queue
+from tiered.archive.state.sinks import is_behind, sinks
 from tiered.archive.state.tallies import empty_topics
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
@@ -92,6 +93,8 @@ class _Found:
     ``stuck_queues`` although their time is over."""
 
     over: list[str] = field(default_factory=list)
+    sinks: set[str] = field(default_factory=set)
+    """Some queues wait for these, met while ``over`` was gone through."""
     over_queues: int = 0
     waiting: int = 0
     waiting_queues: int = 0
@@ -143,7 +146,7 @@ class Forget:
                 "queue_id": queue.queue_id,
                 "generation": unpack_queue(value).highest_generation,
             }
-            for keys in self._queues(fold, found.over)
+            for keys in self._queues(fold, found)
             for queue, value in zip(
                 map(queue_of, keys), fold.view.get_many(prefixed(QUEUE, keys)), strict=True
             )
@@ -163,13 +166,15 @@ class Forget:
             if found.waiting
             else ""
         )
+        if found.sinks:
+            waiting += f"; others wait for sinks: {', '.join(sorted(found.sinks))}"
         return Outlook(-(-len(rows) // QUEUES_AT_ONCE), said + waiting, figures, tuple(rows[:SHOWN]))
 
     def run_once(self, turn: Turn) -> Done:
         """Forget up to ``QUEUES_AT_ONCE`` queues in each of ``COMMITS`` commits."""
         fold = self._log.frozen()
         found = self._look(fold)
-        every = (key for keys in self._queues(fold, found.over) for key in keys)
+        every = (key for keys in self._queues(fold, found) for key in keys)
         count = 0
         for _ in range(COMMITS):
             keys = list(islice(every, QUEUES_AT_ONCE))
@@ -190,6 +195,8 @@ class Forget:
         figures: Figures = (
             {"forgotten_queues": count} if found.over else {"waits_for": found.why} if waits else {}
         )
+        if found.sinks:
+            figures = {**figures, "waits_for": f"sinks: {', '.join(sorted(found.sinks))}"}
         trouble = (
             f"{overdue} queues of deleted topics are not forgotten: {found.why}"
             if waits and overdue
@@ -197,8 +204,22 @@ class Forget:
         )
         return Done(False, figures, trouble, left)
 
-    def _queues(self, fold: ArchiveState, topics: Sequence[str]) -> Iterator[list[bytes]]:
-        return empty_queues(fold.view, list(map(topic_key, topics))) if topics else iter(())
+    def _queues(self, fold: ArchiveState, found: _Found) -> Iterator[list[bytes]]:
+        """Those that every sink is behind: one that is not yet has to hear what is missing, and a queue that is forgotten has
+        no end by which it could."""
+        if not found.over:
+            return
+        known = sinks(fold.view)
+        for keys in empty_queues(fold.view, list(map(topic_key, found.over))):
+            if known and keys:
+                _, _, lineage, end = written_last(fold.view, keys)
+                for sink in known:
+                    behind = is_behind(sink, lineage, end)
+                    if not behind.all():
+                        found.sinks.add(sink.name)
+                        keys = [key for key, passed in zip(keys, behind, strict=True) if passed]
+                        lineage, end = lineage[behind], end[behind]
+            yield keys
 
     def _look(self, fold: ArchiveState) -> _Found:
         """Which topics are gone, and for how long nothing of them was left."""

@@ -6,8 +6,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tiered.archive.state.keys import SINK, SINK_QUEUE, queue_of
 from tiered.archive.state.layout import damaged, pack_value, unpack_value
+from tiered.codec.types import Bools, Ints
 from tiered.metadata.base import MetadataView, PointLookups
 from tiered.model import MessageQueue
 
@@ -87,6 +90,14 @@ def sink(view: PointLookups, sink_id: bytes) -> SinkState | None:
     """One of them."""
     value = view.get_many((SINK + sink_id,))[0]
     return None if value is None else sink_state(sink_id, value)
+
+
+def is_behind(sink: SinkState, lineage: Ints, end: Ints) -> Bools:
+    """Of places in logs, whether a sink was given everything below them; of none while it reads the archive."""
+    if sink.physical is None:
+        return np.zeros(len(end), np.bool_)
+    passed: Bools = (lineage < sink.lineage) | ((lineage == sink.lineage) & (end <= sink.physical))
+    return passed
 
 
 def sink_queues(view: MetadataView, sink_id: bytes) -> Iterator[tuple[MessageQueue, SinkQueue]]:
