@@ -131,7 +131,7 @@ def test_more_queues_than_can_be_read_side_by_side_stop_it(
     monkeypatch.setattr(inorder, "MAX_QUEUES", 3)
     scene = begun(tmp_path)
     assert scene.run() is SinkPhase.STOPPED
-    assert "no more queues than this (expected=≤ 3" in str(scene.runner.progress.why)
+    assert "no more queues than this (expected=≤ 3, found=more" in str(scene.runner.progress.why)
     scene.change(order=SinkOrder("copy", "memory", topics=TOPICS[:3], in_order=True))
     assert scene.run() is SinkPhase.LIVE
     assert scene.there.given == [given for given in scene.wrote if given[0].topic != "Rare"]

@@ -49,8 +49,8 @@ class _Head:
         self._runs = queue.file.runs(max(queue.first, int(queue.file.min_offset)))
         self._run = next(self._runs, None)
         self._parts: deque[tuple[Stretch, Ints]] = deque()
-        self._at = self._given_bytes = 0
-        """Of the first of them: records, and bytes, that were given."""
+        self._at = 0
+        """Of the first of them: records that were given."""
         self.held_bytes = 0
 
     @property
@@ -61,7 +61,9 @@ class _Head:
     @property
     def left_bytes(self) -> int | None:
         """That are there to give, of one that may have more; ``None``: all that it has is held."""
-        return None if self._run is None else self.held_bytes - self._given_bytes
+        if self._run is None:
+            return None
+        return self.held_bytes - (int(self._parts[0][0].starts[self._at]) if self._parts else 0)
 
     @property
     def last(self) -> int:
@@ -95,8 +97,8 @@ class _Head:
         stretch, places = self._parts[0]
         rest = _alone(stretch.cut(self._at, len(stretch)))
         self._parts[0] = rest, places[self._at :]
-        self.held_bytes -= self._given_bytes
-        self._at = self._given_bytes = 0
+        self.held_bytes -= len(stretch.data) - len(rest.data)
+        self._at = 0
 
     def _hold(self, stretch: Stretch, run: RunState | None, most_bytes: int) -> bool:
         """Keep a stretch, or its beginning; false: what comes behind it does not fit."""
@@ -123,11 +125,11 @@ class _Head:
             if end > first:
                 yield stretch.cut(first, end), places[first:end]
             if end < len(places):
-                self._at, self._given_bytes = end, int(stretch.starts[end])
+                self._at = end
                 return
             self._parts.popleft()
             self.held_bytes -= len(stretch.data)
-            self._at = self._given_bytes = 0
+            self._at = 0
 
 
 class LogReading:
