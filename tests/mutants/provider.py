@@ -94,6 +94,12 @@ MUTANTS = (
         "tests/unit/test_provider_fsspec.py -k no_suffix",
     ),
     Mutant(
+        "tiered/provider/fsspec.py",
+        "            if create_only and self._is_there(key):",
+        "            if False:",
+        "tests/unit/test_provider_fsspec.py -k hangs_up",
+    ),
+    Mutant(
         "tiered/archive/log/writer.py",
         "            return max(0, takeover_wait_ms - self._watched_ms(head))",
         "            return takeover_wait_ms",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import Mutant
 
-_REAL = "tests/integration/test_sink_kafka.py"
+_REAL = "tests/integration/test_sink_kafka_real.py"
 _BACKFILL = "tests/integration/test_sink_kafka_backfill.py"
 _UNIT = "tests/unit/test_sink_kafka.py"
 _MESSAGES = "tests/unit/test_sink_messages.py"

@@ -1,4 +1,5 @@
-"""One meaning a name: no two public classes of the program have the same one; and no module is too long to know its place."""
+"""One meaning a name: no two public classes of the program have the same one, nor two modules of tests; and no module is too
+long to know its place."""
 
 from __future__ import annotations
 
@@ -34,3 +35,12 @@ def test_no_module_has_more_than_400_lines() -> None:
     }
     assert len(lengths) > 300, "the sources were found"
     assert {path: lines for path, lines in lengths.items() if lines > 400} == {}
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """Pytest imports them by their bare names: rings that are collected in one run would lose one of the two."""
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        homes[path.name].append(str(path.relative_to(ROOT)))
+    assert len(homes) > 400, "the tests were found"
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

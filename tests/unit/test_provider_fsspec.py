@@ -15,8 +15,9 @@ from tests.kit.assemble import KEYS, assemble, open_log
 from tests.kit.pipeline import Crafted
 from tiered.archive.log.reader import TAIL_BYTES
 from tiered.clock import ManualClock
-from tiered.errors import Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.fsspec import FsspecProvider
+from tiered.provider.wrap import is_after_unknown
 from tiered.settings import Store
 
 LETTERS = string.ascii_letters + string.digits
@@ -76,6 +77,26 @@ def test_a_range_behind_the_end_and_a_listing_of_nothing(azure: FsspecProvider) 
     assert azure.get("a/k", 4).data == b""
     assert azure.get("a/k", 9, 5).data == b""
     assert [stored.key for stored in azure.list("a/")] == ["a/k"]
+
+
+def test_a_server_that_hangs_up_on_what_it_refuses_is_in_conflict(
+    azure: FsspecProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """versitygw 1.8.0 answers 412 before it has read a body of some MiB; aiohttp told one in ten as a broken connection."""
+    azure.put("there", [b"first"])
+
+    def hangs_up(*arguments: Any, **named: Any) -> None:
+        raise ConnectionResetError("Could not connect to the endpoint URL")
+
+    monkeypatch.setattr(azure._connected(), "pipe_file", hangs_up)
+    with pytest.raises(Conflict) as conflict:
+        azure.put("there", [b"second"])
+    assert is_after_unknown(conflict.value), "its own put may have arrived"
+    with pytest.raises(Unavailable):
+        azure.put("not-there", [b"second"])
+    with pytest.raises(Unavailable):
+        azure.put("there", [b"second"], create_only=False)
+    assert azure.get("there").data == b"first"
 
 
 def test_a_root_that_is_gone_is_not_made_by_a_write(tmp_path: Path) -> None:

@@ -100,6 +100,12 @@ class FsspecProvider:
         except Conflict as conflict:
             mark_after_unknown(conflict)
             raise
+        except Unavailable as unavailable:
+            if create_only and self._is_there(key):
+                refused = Conflict("an object is there already", key=key, url=self.url)
+                mark_after_unknown(refused)
+                raise refused from unavailable
+            raise
         date_ms = self._date_ms(answer)
         return Stored(key, len(data), date_ms, date_ms)
 
@@ -238,6 +244,14 @@ class FsspecProvider:
         if not length:
             return self._nothing(key)
         return replace(self.get(key, begin, length - begin), object_length=length)
+
+    def _is_there(self, key: str) -> bool:
+        """Asked when a put ended without an answer: a server that refuses a large body by its condition may hang up before
+        it has read all of it, and aiohttp tells that as a connection that broke, however often it is tried."""
+        with suppress(TieredError):
+            self.head(key)
+            return True
+        return False
 
     def _nothing(self, key: str) -> Fetched:
         found = self.head(key)
