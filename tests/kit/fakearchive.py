@@ -63,7 +63,8 @@ def record(topic: str, queue_id: int, offset: int, *, body: bytes | None = None,
 
 
 class FakeArchive:
-    """See the module. ``error`` is raised by every read; with ``hangs`` pulls never end; ``asked`` lists the reads."""
+    """See the module. ``error`` is raised by every read; with ``hangs`` pulls never end, without
+    ``at_hand`` none is answered at once; ``asked`` lists the reads."""
 
     def __init__(self) -> None:
         self.queues: dict[tuple[str, int], FakeQueue] = {}
@@ -71,6 +72,7 @@ class FakeArchive:
         self.reached: int | None = 1 << 40
         self.error: Exception | None = None
         self.hangs = False
+        self.at_hand = True
         self.examine = 4096
         self.asked: list[tuple[Any, ...]] = []
         self.positions: dict[tuple[ReaderId, str, int], int] = {}
@@ -127,6 +129,16 @@ class FakeArchive:
         else:
             future.set_result(self._get(pull))
         return future
+
+    def get_message_at_once(self, pull: Pull) -> GetMessageResult | None:
+        """All that ``get_message_async`` would find, unless ``at_hand`` is false."""
+        if self.hangs or self.error is not None or pull.row_filter is not None or not self.at_hand:
+            return None
+        found = self._get(pull)
+        if found.status is not GetMessageStatus.FOUND:
+            return None
+        self.asked.append(("get", pull))
+        return found
 
     def _get(self, pull: Pull) -> GetMessageResult:
         offset, max_bytes, row_filter = pull.offset, pull.max_bytes, pull.row_filter

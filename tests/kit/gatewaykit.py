@@ -163,7 +163,8 @@ class FakeServer:
 class ScriptedAnswers:
     """``Answering`` by script: ``make`` gets request and answer; requests and connections are kept.
 
-    ``first`` and ``then`` are the verdicts by an answer's first bytes and by its whole body.
+    ``first`` and ``then`` are the verdicts by an answer's first bytes and by its whole body; ``stands`` gives what stands in
+    for the broker's answer, held, and ``ready`` what is made of that at once.
     """
 
     make: Callable[[Command, Command], Awaitable[Command | NewBody | None]] | None = None
@@ -179,6 +180,8 @@ class ScriptedAnswers:
     notices: frozenset[int] = frozenset()
     own: frozenset[int] = frozenset()
     served: Callable[[Command], Awaitable[Command]] | None = None
+    stands: Callable[[Command], Command | None] | None = None
+    ready: Callable[[Command, Command], Command | None] | None = None
 
     async def serve(self, request: Command, connection: ConnectionInfo) -> Command:
         assert self.served is not None
@@ -188,7 +191,13 @@ class ScriptedAnswers:
         return request.code in self.wanted
 
     def stand_in(self, request: Command, connection: ConnectionInfo) -> tuple[Command, Verdict] | None:
-        return None
+        known = None if self.stands is None else self.stands(request)
+        return None if known is None else (known, HOLD)
+
+    def at_once(
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
+    ) -> Command | None:
+        return None if self.ready is None else self.ready(request, answer)
 
     def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         self.learnt.append((request, answer))

@@ -7,10 +7,60 @@ from tests.mutants import Mutant
 _SAME = "tests/unit/test_gateway_samebroker.py"
 _RIGHTS = "tests/unit/test_gateway_rights.py"
 _LOG = "tests/unit/test_gateway_log.py"
+_AT_ONCE = "tests/unit/test_gateway_pull_at_once.py"
+_ON_THE_WAY = "tests/integration/test_gateway_at_once.py"
 _READY = "tests/unit/test_gateway_ready.py"
 _UNWATCHED = "tests/unit/test_replay_unwatched.py"
 
 MUTANTS = (
+    Mutant(
+        "tiered/gateway/transport/session.py",
+        "        if not held.head and self._at_once(held):",
+        "        if False:",
+        f"{_ON_THE_WAY}::test_they_come_without_the_broker_and_without_a_task",
+    ),
+    Mutant(
+        "tiered/gateway/transport/session.py",
+        "        if self.closed or not self.ready:\n            return False\n        aside",
+        "        aside",
+        f"{_ON_THE_WAY}::test_a_client_that_takes_nothing_is_made_a_few_and_read_no_further",
+    ),
+    Mutant(
+        "tiered/gateway/transport/session.py",
+        "        if self.answering >= ANSWERING_PER_CONNECTION and",
+        "        if False and",
+        f"{_ON_THE_WAY}::test_a_client_that_takes_nothing_is_made_a_few_and_read_no_further",
+    ),
+    Mutant(
+        "tiered/gateway/pull/cold.py",
+        "        if request.code != RequestCode.PULL_MESSAGE:  # of the other one",
+        "        if False:  # of the other one",
+        f"{_AT_ONCE} -k where_rights_are_asked_for",
+    ),
+    Mutant(
+        "tiered/gateway/pull/cold.py",
+        "        if not look.done() or look.exception() is not None:",
+        "        if not look.done():",
+        f"{_AT_ONCE} -k look_failed",
+    ),
+    Mutant(
+        "tiered/gateway/pull/cold.py",
+        "        if not (self._filters.takes_every(pull) and self._asking.is_same(connection)):",
+        "        if not self._filters.takes_every(pull):",
+        f"{_AT_ONCE} -k whose_the_archive_is",
+    ),
+    Mutant(
+        "tiered/gateway/pull/cold.py",
+        "        if result.max_offset > bounds.max_offset >= 0 or following <= pull.offset:",
+        "        if following <= pull.offset:",
+        f"{_AT_ONCE} -k longer_than_the_brokers",
+    ),
+    Mutant(
+        "tiered/gateway/nodes/reads.py",
+        "        return None if len(self.fleet) else self._archive.get_message_at_once(pull)",
+        "        return self._archive.get_message_at_once(pull)",
+        f"{_AT_ONCE} -k read_nodes",
+    ),
     Mutant(
         "tiered/daemon/gatewayworkers.py",
         "        return self._was_ready and any(ready), ",

@@ -19,7 +19,7 @@ from tiered.errors import Invalid
 from tiered.gateway.ports import Answering
 from tiered.gateway.transport.fronts import BROKER, Front, Lobby
 from tiered.gateway.transport.limits import ByteBudget, Slots, Sparse, Traffic
-from tiered.gateway.transport.session import Shared
+from tiered.gateway.transport.side import Shared
 from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics
 from tiered.settings import Gateway

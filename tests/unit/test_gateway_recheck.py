@@ -45,6 +45,7 @@ def again(desk: Desk, request: Command) -> list[int] | None:
     made = asyncio.run(desk.answers.answer(request, answer, verdict, desk.connection))
     assert isinstance(made, Command)
     assert made.opaque == request.opaque
+    assert desk.answers.at_once(request, answer, verdict, desk.connection) == made
     return offsets_of(made)
 
 

@@ -19,7 +19,7 @@ from tiered.gateway.routes.nameserver import Brokers, Discovery, NodesFor, Route
 from tiered.gateway.routes.rewriting import PortBook, exhausted, port_range
 from tiered.gateway.transport.fronts import BROKER, NAMESRV, Front, Lobby
 from tiered.gateway.transport.limits import ByteBudget, Slots, Sparse, Traffic
-from tiered.gateway.transport.session import Shared
+from tiered.gateway.transport.side import Shared
 from tiered.gateway.transport.tls import server_context, upstream_context
 from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics

@@ -101,6 +101,12 @@ class Answering(Protocol):
         """
         ...
 
+    def at_once(
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
+    ) -> Command | None:
+        """What ``answer`` would make of an answer that stands in, if nothing need be waited for; ``None``: ask ``answer``."""
+        ...
+
     async def answer(
         self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
     ) -> Command | NewBody | None:

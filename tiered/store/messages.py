@@ -150,6 +150,10 @@ class MessageStore(StoreOfMessages):
         """Records of a queue, or why there are none: the table of ``tiered.store.answer``."""
         return self._puller.get(pull)
 
+    def get_message_at_once(self, pull: Pull) -> GetMessageResult | None:
+        """``get_message`` of what goes on inside of a block in memory; ``None``: ask another way. Never waits."""
+        return self._puller.at_once(pull)
+
     def get_message_async(self, pull: Pull) -> Future[GetMessageResult]:
         """``get_message`` without waiting; errors, too, come through the future. Its callbacks run in threads of the pools."""
         return self._puller.get_async(pull)

@@ -38,20 +38,7 @@ class Puller:
         self._places = KnownPlaces()
         self._found_reads = metrics.reads.labels(GetMessageStatus.FOUND.name)
 
-    def get(self, pull: Pull) -> GetMessageResult:
-        """The answer, in this thread."""
-        return self._at_once(pull) or run_here(self._read(pull, here=True))
-
-    def get_async(self, pull: Pull) -> Future[GetMessageResult]:
-        """The answer, or its error, through a future; nothing is waited for here."""
-        at_once = self._at_once(pull)
-        if at_once is None:
-            return run_later(self._read(pull, here=False))
-        answer: Future[GetMessageResult] = Future()
-        answer.set_result(at_once)
-        return answer
-
-    def _at_once(self, pull: Pull) -> GetMessageResult | None:
+    def at_once(self, pull: Pull) -> GetMessageResult | None:
         """The answer to a read that goes on inside of a block in memory; ``None``: it takes the whole way."""
         view, engine = self._follower.reader.opened, self._engine
         if view is None or engine is None:
@@ -59,6 +46,19 @@ class Puller:
         place = self._places.find(view.state, pull)
         fetched = None if place is None else engine.read_on(view.state, pull)
         return None if place is None or fetched is None else self._counted(finish(place, fetched))
+
+    def get(self, pull: Pull) -> GetMessageResult:
+        """The answer, in this thread."""
+        return self.at_once(pull) or run_here(self._read(pull, here=True))
+
+    def get_async(self, pull: Pull) -> Future[GetMessageResult]:
+        """The answer, or its error, through a future; nothing is waited for here."""
+        at_once = self.at_once(pull)
+        if at_once is None:
+            return run_later(self._read(pull, here=False))
+        answer: Future[GetMessageResult] = Future()
+        answer.set_result(at_once)
+        return answer
 
     def _read(self, pull: Pull, *, here: bool) -> Steps[GetMessageResult]:
         """The steps of one read. ``here``: looks and requests are made in this thread."""

@@ -8,10 +8,7 @@ error raised here makes the client try again; the broker's answer is then not pa
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from concurrent.futures import Executor
-
-from cachetools import LRUCache
 
 from tiered.clock import Clock
 from tiered.codec.record.lite import is_lite
@@ -20,6 +17,7 @@ from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
+from tiered.gateway.answers.brokernames import BrokerNames
 from tiered.gateway.answers.hearing import Hearing
 from tiered.gateway.answers.keyvalues import KeyValueDoor
 from tiered.gateway.answers.litenumbers import LiteNumbers
@@ -42,7 +40,7 @@ from tiered.gateway.knowledge.positions import Positions
 from tiered.gateway.knowledge.rights import Rights
 from tiered.gateway.knowledge.unchecked import Unchecked
 from tiered.gateway.nodes.reads import open_reads
-from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict, clipped
+from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict
 from tiered.gateway.pull.cold import Pulls
 from tiered.gateway.pull.directing import Directing
 from tiered.gateway.pull.filters import Filters
@@ -51,17 +49,11 @@ from tiered.gateway.pull.recheck import Recheck
 from tiered.gateway.pull.sent import SentConsumers
 from tiered.gateway.pull.verdict import HELD, PULLS, PullJudge, Why, machine_memory_bytes
 from tiered.gateway.reply import changed
-from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
 from tiered.settings import Settings
 
 log = logging.getLogger("tiered.gateway")
 
-_MAX_OTHERS = 256
-_MAX_NAME = 255
-"""Characters of a broker's name that are compared and kept: a longer one is not a broker's name."""
-OTHERS_SECONDS = 10.0
-"""Between two lines in the log about brokers that are not archived."""
 _PULL_SHARE = 0.9
 """Of the time a session waits for an answer: the archive's share, so that its own reason is heard."""
 
@@ -101,6 +93,7 @@ class Answers:
         self._key_values = key_values
         self._archive = archive
         self._metrics = metrics
+        self._pull_seconds = metrics.cold_seconds.labels(name_of(RequestCode.PULL_MESSAGE))
         self._clock = clock
         self._broker = source.broker
         self._topics = TopicPolicy(source.exclude_topics, cluster=source.cluster, broker=source.broker)
@@ -113,8 +106,7 @@ class Answers:
             call_seconds=settings.gateway.call_timeout_ms / 1000,
             broker=broker,
         )
-        self._others: LRUCache[str, bool] = LRUCache(_MAX_OTHERS)
-        self._sparse = Sparse(OTHERS_SECONDS)
+        self._named = BrokerNames(source.broker, clock)
         minimums = Minimums(peers)
         self.clients = Clients(metrics, peers)
         self._positions = Positions(self.clients, clock, archive.observe)
@@ -148,7 +140,7 @@ class Answers:
     def wants(self, request: Command) -> bool:
         """Whether the answer is to be looked at. Static topics, RocketMQ's own topics and level ``DISABLE`` are left alone."""
         code, ext = request.code, request.ext
-        if is_logical(ext) or not self._is_named(ext.get("bname", self._broker)):
+        if is_logical(ext) or not self._named.is_archived(ext.get("bname", self._broker)):
             return False
         if code == RequestCode.QUERY_CONSUMER_OFFSET:
             return len(self._resets) > 0
@@ -170,7 +162,7 @@ class Answers:
         elif code in PULLS:
             self.directing.came(request, connection)
         elif code == RequestCode.UPDATE_CONSUMER_OFFSET and request.is_oneway:
-            if self._is_ours(ext, connection) is False or is_logical(ext):
+            if self._named.is_ours(ext, connection) is False or is_logical(ext):
                 return
             try:
                 self._positions.commit(ext)
@@ -193,10 +185,10 @@ class Answers:
             self._rights.learn(request, answer)
         try:
             if self._lite_pulls.takes(request):  # its records say nothing of its own offsets
-                if self._is_ours(request.ext, connection):
+                if self._named.is_ours(request.ext, connection):
                     self._compare(answer, first, connection)
             elif code in PULLS:
-                ours = self._is_ours(request.ext, connection)
+                ours = self._named.is_ours(request.ext, connection)
                 if answer.code in PULL_LOOKED and ours is not False:
                     self._positions.pull(request.ext, connection)
                 if ours:
@@ -207,7 +199,7 @@ class Answers:
             elif (
                 code in TELLING
                 and answer.code == ResponseCode.SUCCESS
-                and self._is_ours(request.ext, connection) is not False
+                and self._named.is_ours(request.ext, connection) is not False
             ):
                 self._told(request, answer, connection)
         except TieredError as error:
@@ -263,6 +255,21 @@ class Answers:
             self._pop.look(request, answer)
         return code != RequestCode.QUERY_CONSUMER_OFFSET
 
+    def at_once(
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
+    ) -> Command | None:
+        """See ``Answering``. Whatever is not as usual is left to ``answer``."""
+        if verdict.why is not Why.SKIP or self._lite_pulls.takes(request):
+            return None
+        if not self._named.is_ours(request.ext, connection):
+            return None
+        started = self._clock.monotonic()
+        made = self._pulls.at_once(request, answer, connection)
+        if made is not None:
+            made = self.directing.direct(request, answer, made, verdict.why, connection)
+            self._pull_seconds.observe(self._clock.monotonic() - started)
+        return made
+
     async def answer(
         self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
     ) -> Made:
@@ -270,7 +277,7 @@ class Answers:
         code = request.code
         if code == RequestCode.HEART_BEAT:
             return changed(answer, answer.code, answer.remark, {}, answer.body, {"IS_SUB_CHANGE": "true"})
-        ours = self._is_ours(request.ext, connection)
+        ours = self._named.is_ours(request.ext, connection)
         if ours is False:
             return None
         started = self._clock.monotonic()
@@ -306,7 +313,7 @@ class Answers:
     async def notice(self, notice: Command, connection: ConnectionInfo) -> NewBody | None:
         """The broker tells a consumer where to go on: into the archive, if that is where the operator wants it."""
         ext = notice.ext
-        ours = self._is_ours(ext, connection)
+        ours = self._named.is_ours(ext, connection)
         topic = ext.get("topic", "")
         if ours is False or is_logical(ext) or not (self._is_served(topic) or self._lite.covers(topic)):
             return None
@@ -356,28 +363,6 @@ class Answers:
         if is_lite(topic) or self._topics.is_system(topic):
             return False
         return self._archive.storage_level(topic) is not StorageLevel.DISABLE
-
-    def _is_ours(self, ext: Mapping[str, str], connection: ConnectionInfo) -> bool | None:
-        """Whether the connection leads to the archived broker; ``None``: nobody has said."""
-        name = connection.broker_name or ext.get("bname")
-        return None if name is None else self._is_named(name)
-
-    def _is_named(self, name: str) -> bool:
-        """Whether the archived broker has this name; said once of every other name, for a wrong setting looks like this too."""
-        if name == self._broker:
-            return True
-        name = name[:_MAX_NAME]
-        if name not in self._others:
-            self._others[name] = True
-            # Anybody may name a new one each time.
-            unsaid = self._sparse.due("other broker", self._clock.monotonic())
-            if unsaid is not None:
-                said = {"broker": clipped(name), "archived": self._broker, "setting": "source.broker"}
-                log.warning(
-                    "a broker that is not the archived one: its answers pass as they come",
-                    extra={**said, "unsaid": unsaid},
-                )
-        return False
 
     def _untold(self, code: int, error: TieredError) -> None:
         if isinstance(error, Invalid):

@@ -9,9 +9,11 @@ from typing import Protocol
 from tiered.archive.read.lookup import Located
 from tiered.archive.state.values import QueueState
 from tiered.fetch.base import ReaderId
+from tiered.fetch.pull import Pull
 from tiered.filter.storagelevels import StorageLevel
 from tiered.model import (
     ArchiveCommit,
+    GetMessageResult,
     MessageQueue,
     PhysicalOffset,
     Progress,
@@ -38,7 +40,9 @@ class KnownArchive(Protocol):
 
 
 class PullArchive(KnownArchive, MessageReads, Protocol):
-    """What pulls are answered from."""
+    """What pulls are answered from. The event loop may ask ``get_message_at_once``, too."""
+
+    def get_message_at_once(self, pull: Pull) -> GetMessageResult | None: ...
 
 
 class ReadersArchive(Protocol):

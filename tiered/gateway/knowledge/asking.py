@@ -58,9 +58,13 @@ class Asking:
         self.call_seconds = min(pull_seconds, call_seconds)
         self._limit = CALL_LIMIT if call_seconds <= pull_seconds else PULL_LIMIT
 
+    def is_same(self, connection: ConnectionInfo) -> bool:
+        """Whether the connection is known to lead to the broker that was archived."""
+        return self._broker is None or self._broker.agrees(connection)
+
     async def require_same(self, connection: ConnectionInfo, seconds: float, limit: str = PULL_LIMIT) -> None:
         """``Unavailable`` unless the connection leads to the broker that was archived, and that is known in time."""
-        if self._broker is None or self._broker.agrees(connection):
+        if self._broker is None or self.is_same(connection):
             return
         try:
             async with asyncio.timeout(seconds):

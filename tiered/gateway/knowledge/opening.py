@@ -144,6 +144,7 @@ class LateStore:
     follow_if_older = _once_open(MessageStore.follow_if_older)
     compacted_page = _once_open(MessageStore.compacted_page)
     get_message = _once_open(MessageStore.get_message)
+    get_message_at_once = _once_open(MessageStore.get_message_at_once)
     get_message_async = _once_open(MessageStore.get_message_async)
     min_offset = _once_open(MessageStore.min_offset)
     max_offset = _once_open(MessageStore.max_offset)

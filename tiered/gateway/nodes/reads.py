@@ -63,6 +63,10 @@ class Reads:
         self._most_waiting = most_waiting
         self._waiting = 0
 
+    def at_once(self, pull: Pull) -> GetMessageResult | None:
+        """Messages that are in this process's memory, where no node is asked for them; ``None``: ask ``read``."""
+        return None if len(self.fleet) else self._archive.get_message_at_once(pull)
+
     async def read(self, pull: Pull, wanted: Subscription | None, seconds: float) -> GetMessageResult:
         """What the archive has for ``pull``, whose filter is that of ``wanted``. ``Unavailable`` after ``seconds``.
 

@@ -25,6 +25,7 @@ from tiered.codec.remoting.codes import (
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.fetch.pull import Pull
+from tiered.filter.base import RowFilter
 from tiered.gateway.knowledge.knowledge import Knowledge
 from tiered.gateway.knowledge.rights import unproven
 from tiered.gateway.knowledge.unchecked import Lacking
@@ -85,8 +86,29 @@ class Pulls:
         self._excluded = excluded
         self._max_bytes = min(settings.max_pull_bytes, max_body_bytes(settings))
         self._told: LRUCache[tuple[MessageQueue, int], bool] = LRUCache(_MAX_TOLD)
+        self._archived = metrics.cold_answers.labels("pull", "archive")
 
     # ---- what instead
+
+    def at_once(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
+        """``answer`` to a pull of what the broker has deleted, where the messages are in memory and all else is known: most of
+        a reader's that goes on. ``None``: ask ``answer``."""
+        if request.code != RequestCode.PULL_MESSAGE:  # of the other one rights are asked for
+            return None
+        pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)
+        if not (self._filters.takes_every(pull) and self._asking.is_same(connection)):
+            return None
+        look = self._archive.follow_if_older()
+        if not look.done() or look.exception() is not None:
+            return None
+        result = self._reads.at_once(self._asked(pull, connection, None))
+        if result is None or result.status is not GetMessageStatus.FOUND:
+            return None
+        records, following = self._cut(result, pull)
+        if result.max_offset > bounds.max_offset >= 0 or following <= pull.offset:
+            return None
+        cold = ColdPull(Why.SKIP, pull, bounds, answer, connection, None, pull.offset)
+        return self._given(cold, result, records, following)
 
     async def answer(
         self, request: Command, answer: Command, why: Why, connection: ConnectionInfo
@@ -184,9 +206,7 @@ class Pulls:
     async def _read(self, cold: ColdPull) -> GetMessageResult:
         """What the archive has from the offset on. A filter that takes nothing is followed for a while."""
         pull, bounds = cold.pull, cold.bounds
-        reader = self._clients.reader(cold.connection, pull.group, pull.proxied_client)
-        most, most_bytes = self._most(pull), self._most_bytes(pull)
-        asked = Pull(reader, pull.topic, pull.queue_id, pull.offset, most, most_bytes, cold.wanted)
+        asked = self._asked(pull, cold.connection, cold.wanted)
         started = self._clock.monotonic()
         offset = pull.offset
         while True:
@@ -209,6 +229,12 @@ class Pulls:
                 result.max_offset,
             )
         return result
+
+    def _asked(self, pull: PullRequest, connection: ConnectionInfo, wanted: RowFilter | None) -> Pull:
+        """What the archive is asked for."""
+        reader = self._clients.reader(connection, pull.group, pull.proxied_client)
+        most, most_bytes = self._most(pull), self._most_bytes(pull)
+        return Pull(reader, pull.topic, pull.queue_id, pull.offset, most, most_bytes, wanted)
 
     async def _lost_until(self, cold: ColdPull) -> int | None:
         """Up to where nothing will ever be archived that is not now; ``None``: that is not sure."""
@@ -280,13 +306,20 @@ class Pulls:
             raise Unavailable(
                 "the archive's answer makes no progress", queue=cold.pull.topic, offset=following
             )
+        return self._given(cold, result, records, following)
+
+    def _given(
+        self, cold: ColdPull, result: GetMessageResult, records: Records, following: int
+    ) -> Command | None:
+        """The client gets these, and goes on at ``following``."""
         body = records.chunks[0] if len(records.chunks) == 1 else b"".join(records.chunks)
         made = cold.found(body, following, result.min_offset)
         if not records:
             return self._count("no_match", made)
         self._metrics.cold_messages.inc(len(records))
         self._metrics.cold_bytes.inc(len(body))
-        return self._count("archive", made)
+        self._archived.inc()
+        return made
 
     def _cut(self, result: GetMessageResult, pull: PullRequest) -> tuple[Records, int]:
         """Records that fit the client's limits, at least one, and where to go on: a store that gives more is not believed."""

@@ -86,10 +86,17 @@ class Filters:
         kept = self._compiled.get(key)
         return (kept or await self._made(key)).take()
 
+    def takes_every(self, pull: PullRequest) -> bool:
+        """Whether ``of`` is known to be no filter."""
+        if pull.sys_flag & SYS_CLASS_FILTER or pull.expression_type != TAG:
+            return False
+        wanted = self.subscription(pull)
+        return wanted is None or (not wanted.class_filter and _is_everything(wanted))
+
     def take_all(self, pull: PullRequest) -> bool:
         """Whether the reader is known to want every message."""
         wanted = self.subscription(pull)
-        return wanted is not None and wanted.expression_type == TAG and wanted.expression in ("", "*")
+        return wanted is not None and _is_everything(wanted)
 
     async def _made(self, key: _Key) -> _Kept:
         kind, expression = key
@@ -127,6 +134,10 @@ class Filters:
         if pull.subscription is not None:
             return Subscription(pull.subscription, pull.expression_type, 0)
         return self._clients.subscription(pull.group, pull.topic)
+
+
+def _is_everything(wanted: Subscription) -> bool:
+    return wanted.expression_type == TAG and wanted.expression in ("", "*")
 
 
 def _compile(key: _Key) -> _Kept:

@@ -81,6 +81,12 @@ class RouteAnswers:
         """Routes are asked for each time."""
         return None
 
+    def at_once(
+        self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
+    ) -> Command | None:
+        """Never: nothing stands in."""
+        return None
+
     def learn(self, request: Command, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         """Nothing to learn."""
 

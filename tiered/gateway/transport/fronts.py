@@ -16,7 +16,8 @@ from tiered.gateway.reply import MAX_REMARK
 from tiered.gateway.transport.brokerdown import BrokerOutage
 from tiered.gateway.transport.limits import Slots
 from tiered.gateway.transport.listener import Listener
-from tiered.gateway.transport.session import Session, Shared
+from tiered.gateway.transport.session import Session
+from tiered.gateway.transport.side import Shared
 from tiered.gateway.transport.tls import HANDSHAKE
 from tiered.gateway.transport.upstream import Upstream
 

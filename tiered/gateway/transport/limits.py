@@ -18,6 +18,9 @@ from tiered.metrics import Metrics
 ANSWERS_PER_CONNECTION = 16
 """Answers from the archive under way to one connection at once; more of them wait."""
 
+ANSWERING_PER_CONNECTION = 1024
+"""Answers made here that one connection waits for: with more it is not read, until half of them are made."""
+
 PENDING_PER_CONNECTION = 16_384
 """Requests of one connection whose answers are looked at; one more ends the connection."""
 
@@ -160,12 +163,19 @@ class ByteBudget:
         self._share = share
         self.taken = 0
 
+    def take_at_once(self, size: int) -> int:
+        """``take``, where nobody waits for a turn; 0: he would have to."""
+        size = min(size, self._most)
+        if len(self._waiting) or self.taken + size > self._most:
+            return 0
+        self.taken += size
+        return size
+
     async def take(self, size: int, topic: str = "", group: str = "") -> int:
         """Set ``size`` bytes aside, at most the whole budget; returns how many, to be given back."""
+        if taken := self.take_at_once(size):
+            return taken
         size = min(size, self._most)
-        if not len(self._waiting) and self.taken + size <= self._most:
-            self.taken += size
-            return size
         turn = asyncio.get_running_loop().create_future()
         self._waiting.push(self._share(topic, group), size, (size, turn))
         try:

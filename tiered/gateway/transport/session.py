@@ -8,144 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable
 
-from tiered.clock import Clock
 from tiered.codec.remoting.frame import Bytes, Command, encode_command
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.ports import NEED_BODY, PASS, Answering, ConnectionInfo, NewBody, clipped
 from tiered.gateway.reply import MAX_REMARK
 from tiered.gateway.transport.frames import FrameWalk
 from tiered.gateway.transport.framing import busy_frame, whole_frame
-from tiered.gateway.transport.limits import ANSWERS_PER_CONNECTION, ByteBudget, Sparse, Traffic
+from tiered.gateway.transport.limits import ANSWERING_PER_CONNECTION, ANSWERS_PER_CONNECTION
 from tiered.gateway.transport.pending import AnswerJudge, HeldAnswer, Pending, RequestJudge
-from tiered.metrics import Metrics
-from tiered.settings import Gateway
+from tiered.gateway.transport.side import Shared, Side
 
 log = logging.getLogger("tiered.gateway")
-
-HIGH_WATER_BYTES = 256 * 1024
-"""Bytes waiting for one side at which the other side is no longer read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What all sessions of the process share."""
-
-    settings: Gateway
-    clock: Clock
-    metrics: Metrics
-    traffic: Traffic
-    budget: ByteBudget
-    sparse: Sparse
-
-
-class Side(asyncio.Protocol):
-    """One of the two sockets of a session."""
-
-    def __init__(self, session: Session, name: str) -> None:
-        self.name = name
-        self.walk: FrameWalk  # over what this side sends
-        self.other: Side
-        self.transport: asyncio.Transport | None = None
-        self.paused = False
-        self._stopped_by: set[str] = set()
-        self.open = False
-        self.received = 0
-        self.written = 0
-        self._session = session
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there; its other side may have been closed, or stopped reading, meanwhile."""
-        self.transport = cast(asyncio.Transport, transport)
-        self.open = True
-        self.transport.set_write_buffer_limits(HIGH_WATER_BYTES)
-        if self._session.closed:
-            self.transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Walk over the bytes and send on what may go on."""
-        size = len(data)
-        self.received += size
-        session = self._session
-        if self is session.client:
-            session.shared.traffic.from_clients += size
-        else:
-            session.shared.traffic.from_upstream += size
-        if session.closed:
-            return
-        try:
-            pieces = self.walk.feed(data)
-        except TieredError as error:
-            session.cut("bad_frame", f"the {self.name} sent bytes that are not a frame: {error}")
-            return
-        except Exception as error:  # what answers raise must not reach the event loop
-            if (unsaid := session.unsaid("judging")) is not None:
-                log.exception(
-                    "a frame could not be judged", extra={"client": session.info.client, "unsaid": unsaid}
-                )
-            session.cut("failure", f"a frame of the {self.name} could not be judged: {error!r}")
-            return
-        if pieces:
-            self.other.send(pieces)
-        if self.walk.inserts or not session.ready:
-            session.settle()
-
-    def send(self, pieces: Sequence[Bytes]) -> None:
-        """Write to this side's socket; cuts the session when too much waits for it."""
-        transport = self.transport
-        if transport is None:
-            self._session.cut("failure", f"the {self.name} is not connected yet")
-            return
-        if len(pieces) == 1:  # nearly always: a chunk goes on as it came
-            self.written += len(pieces[0])
-            transport.write(pieces[0])
-        else:
-            self.written += sum(map(len, pieces))
-            transport.writelines(pieces)
-        waiting = transport.get_write_buffer_size()
-        if waiting > self._session.shared.settings.max_pending_bytes:
-            self._session.cut("slow_reader", f"{waiting} bytes wait for the {self.name}")
-
-    @property
-    def waiting(self) -> int:
-        """Bytes that the socket has not taken yet."""
-        return self.transport.get_write_buffer_size() if self.transport is not None else 0
-
-    @property
-    def delivered(self) -> int:
-        """Bytes that the socket has taken since the beginning."""
-        return self.written - self.waiting
-
-    def pause_writing(self) -> None:
-        """Too much waits here: the other side is not read."""
-        self.paused = True
-        self.other.stop_reading(self.name)
-
-    def resume_writing(self) -> None:
-        """The socket takes bytes again."""
-        self.paused = False
-        self.other.read_on(self.name)
-        self._session.drained(self)
-
-    def stop_reading(self, reason: str) -> None:
-        """Read nothing more from this side's socket, until no reason is left."""
-        if not self._stopped_by and self.transport is not None:
-            self.transport.pause_reading()
-        self._stopped_by.add(reason)
-
-    def read_on(self, reason: str) -> None:
-        """A reason is gone."""
-        self._stopped_by.discard(reason)
-        if not self._stopped_by and self.transport is not None:
-            self.transport.resume_reading()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone, and with it the session."""
-        self.open = False
-        self._session.lost(self, error)
 
 
 class Session:
@@ -185,6 +60,7 @@ class Session:
         self._held_bytes = 0  # of the broker's answers that are held
         self.holds_much = False
         """So many bytes of the broker's answers are held that no more are read."""
+        self._waits_for_many = False  # so many answers are under way that the client is not read
         self._idle = self._stalled = (0, shared.clock.monotonic())  # sums at the last look, and since when
 
     def cut(self, reason: str, why: str) -> None:
@@ -293,18 +169,39 @@ class Session:
             if held.verdict is PASS:  # ``settle`` sends it when the chunk under way has been walked over
                 self.upstream.walk.insert(whole_frame(held, None))
                 return
-        self.answering += 1
+        if not held.head and self._at_once(held):
+            return
+        self._answering_more()
         size = len(held.answer.body)
         self._hold_bytes(size)
         task = asyncio.get_running_loop().create_task(self._answer(held))
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._done(task, size))
 
+    def _at_once(self, held: HeldAnswer) -> bool:
+        """An answer that stands in, replaced without a task of its own where nothing need be waited for: neither the archive
+        nor room for the answer. What goes wrong here goes wrong once more in the task, which says so."""
+        if self.closed or not self.ready:
+            return False
+        aside = self.shared.budget.take_at_once(self.shared.settings.max_pull_bytes)
+        if not aside:
+            return False
+        try:
+            made = self._answers.at_once(held.request, held.answer, held.verdict, self.info)
+            pieces = None if made is None else encode_command(made)
+        except Exception:  # noqa: BLE001 - see above
+            pieces = None
+        if pieces is not None:
+            self._written(pieces, aside, "replaced")
+            return True
+        self.shared.budget.give_back(aside)
+        return False
+
     def _own(self, request: Command) -> None:
         """A request that is answered without the broker."""
         if self.closed or request.is_oneway:
             return
-        self.answering += 1
+        self._answering_more()
         task = asyncio.get_running_loop().create_task(self._serve(request))
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._done(task, 0))
@@ -320,6 +217,13 @@ class Session:
         self.upstream.walk.insert(pieces)
         self.settle()
 
+    def _answering_more(self) -> None:
+        """One answer more is under way: requests are small, and answered here they have no other bound."""
+        self.answering += 1
+        if self.answering >= ANSWERING_PER_CONNECTION and not self._waits_for_many:
+            self._waits_for_many = True
+            self.client.stop_reading("answers under way")
+
     def _hold_bytes(self, more: int) -> None:
         """Bytes of held answers came or went: the server is not read while there are too many."""
         self._held_bytes += more
@@ -334,6 +238,9 @@ class Session:
     def _done(self, task: asyncio.Task[None], held_bytes: int) -> None:
         self._tasks.discard(task)
         self.answering -= 1
+        if self._waits_for_many and self.answering <= ANSWERING_PER_CONNECTION // 2 and not self.closed:
+            self._waits_for_many = False
+            self.client.read_on("answers under way")
         self._hold_bytes(-held_bytes)
         if not task.cancelled() and task.exception() is not None:
             log.error("an answer was lost", exc_info=task.exception(), extra={"client": self.info.client})
@@ -364,11 +271,15 @@ class Session:
         except asyncio.CancelledError:
             budget.give_back(aside)
             raise
+        self._written(pieces, aside, outcome)
+
+    def _written(self, pieces: list[Bytes], aside: int, outcome: str) -> None:
+        """An answer is made. ``aside`` bytes of the budget are given back once the client takes more."""
         self.shared.metrics.gateway_held.labels(outcome).inc()
         self.upstream.walk.insert(pieces)
         self.settle()
         if self.ready or self.closed:
-            budget.give_back(aside)
+            self.shared.budget.give_back(aside)
         else:
             self._aside += aside
 
