@@ -153,6 +153,18 @@ def test_lenient_json() -> None:
     assert command == Command(code=11, language=7, ext={"a": "1", "b": "true", "d": "1.5"})
 
 
+def test_headers_are_written_as_one_json_writer_and_another_would() -> None:
+    """Every character below 0x300, and one of each plane: quotes, controls, and what is not ASCII."""
+    hostile = "".join(map(chr, (*range(0x300), 0x2028, 0xFEFF, 0xFFFF, 0x1F600, 0x10FFFF)))
+    command = Command(11, opaque=-1, flag=1, remark=hostile, ext={hostile: hostile, "": ""}, version=513)
+    (head,) = encode_command(command)
+    fields = {
+        "code": 11, "extFields": command.ext, "flag": 1, "language": "JAVA", "opaque": -1, "remark": hostile,
+        "serializeTypeCurrentRPC": "JSON", "version": 513,
+    }  # fmt: skip
+    assert bytes(head[8:]) == json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def test_unpaired_surrogates_survive() -> None:
     header = b'{"code":1,"remark":"\\ud800"}'
     command = decode_command(struct.pack(">i", len(header)) + header)

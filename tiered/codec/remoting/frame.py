@@ -285,6 +285,9 @@ def _json_text(name: str, value: object) -> str:
     raise _corrupt(f"{_WHAT} has a field that is not a string", name=name[:100], found=type(value).__name__)
 
 
+_encode_usual = msgspec.json.Encoder().encode
+
+
 def _encode_json(command: Command) -> bytes:
     """Keys in the order of Java's writer; absent fields are left out, as there."""
     fields: dict[str, object] = {"code": command.code}
@@ -297,9 +300,8 @@ def _encode_json(command: Command) -> bytes:
         fields["remark"] = command.remark
     fields["serializeTypeCurrentRPC"] = "JSON"
     fields["version"] = command.version
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
     try:
-        return text.encode()
+        return _encode_usual(fields)
     except UnicodeEncodeError:  # a lone surrogate that came escaped goes escaped
         return json.dumps(fields, separators=(",", ":")).encode()
 
