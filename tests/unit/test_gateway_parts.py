@@ -231,6 +231,22 @@ def test_slots_and_sparse_lines() -> None:
     assert sparse.due("b", 30) == 0
 
 
+def test_what_needs_no_room_never_waits_for_room_that_is_there() -> None:
+    async def test() -> None:
+        budget = ByteBudget(10)
+        assert await asyncio.wait_for(budget.take(0), 10) == 0
+        assert await asyncio.wait_for(budget.take(20), 10) == 10
+        assert budget.take_at_once(1) is None
+        assert (budget.take_at_once(0), budget.taken) == (0, 10)
+        waiting = asyncio.create_task(budget.take(4))
+        await asyncio.sleep(0)
+        assert budget.take_at_once(0) is None, "others came first"
+        budget.give_back(10)
+        assert await asyncio.wait_for(waiting, 10) == 4
+
+    asyncio.run(test())
+
+
 def test_a_budget_is_first_come_first_served() -> None:
     async def test() -> None:
         budget = ByteBudget(10)

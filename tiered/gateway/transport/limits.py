@@ -163,17 +163,18 @@ class ByteBudget:
         self._share = share
         self.taken = 0
 
-    def take_at_once(self, size: int) -> int:
-        """``take``, where nobody waits for a turn; 0: he would have to."""
+    def take_at_once(self, size: int) -> int | None:
+        """``take``, where nobody waits for a turn; ``None``: he would have to."""
         size = min(size, self._most)
         if len(self._waiting) or self.taken + size > self._most:
-            return 0
+            return None
         self.taken += size
         return size
 
     async def take(self, size: int, topic: str = "", group: str = "") -> int:
         """Set ``size`` bytes aside, at most the whole budget; returns how many, to be given back."""
-        if taken := self.take_at_once(size):
+        taken = self.take_at_once(size)
+        if taken is not None:
             return taken
         size = min(size, self._most)
         turn = asyncio.get_running_loop().create_future()

@@ -184,7 +184,7 @@ class Session:
         if self.closed or not self.ready:
             return False
         aside = self.shared.budget.take_at_once(self.shared.settings.max_pull_bytes)
-        if not aside:
+        if aside is None:
             return False
         try:
             made = self._answers.at_once(held.request, held.answer, held.verdict, self.info)
