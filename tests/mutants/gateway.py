@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/knowledge/asking.py",
-        "        if self._broker is None or self._broker.agrees(connection):\n",
+        "        if self._broker is None or self.is_same(connection):\n",
         "        if True:\n",
         f"{_SAME}::TestInstalledAnew",
     ),
@@ -218,7 +218,7 @@ MUTANTS = (
         f"{_RIGHTS}::TestEvidence::test_what_another_broker_accepts_is_not",
     ),
     Mutant(
-        "tiered/gateway/answers/answers.py",
+        "tiered/gateway/answers/brokernames.py",
         "            if unsaid is not None:\n",
         "            if True:\n",
         f"{_LOG}::test_other_brokers_names",

@@ -46,9 +46,15 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/transport/limits.py",
-        "        if not len(self._waiting) and self.taken + size <= self._most:\n",
-        "        if True:\n",
+        "        if len(self._waiting) or self.taken + size > self._most:\n",
+        "        if False:\n",
         f"{_GATEWAY_PARTS}::test_a_budget_is_first_come_first_served",
+    ),
+    Mutant(
+        "tiered/gateway/transport/limits.py",
+        "        if taken is not None:\n",
+        "        if taken:\n",
+        f"{_GATEWAY_PARTS}::test_what_needs_no_room_never_waits_for_room_that_is_there",
     ),
     Mutant(
         "tiered/gateway/transport/limits.py",
@@ -184,8 +190,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/transport/session.py",
-        "        if self.ready or self.closed:\n            budget.give_back(aside)\n",
-        "        if self.closed:\n            budget.give_back(aside)\n",
+        "        if self.ready or self.closed:\n            self.shared.budget.give_back(aside)\n",
+        "        if self.closed:\n            self.shared.budget.give_back(aside)\n",
         f"{_GATEWAY_BOUNDS}::test_answers_of_all_connections_share_one_budget",
     ),
     Mutant(
