@@ -6,7 +6,8 @@ round from round to round. Throughput, with every thread calling again at once, 
 is measured at a rate that no way fills. CPU of the process in the middle is read from the kernel around each slice.
 
 The Proxy 5.5.0 loses answers to pulls when four connections' worth of them are under way at once (seen: no answer within the
-client's 10 s, and nothing in its log), so pulls through it have a run of their own, two threads by every way.
+client's 10 s, and nothing in its log), so pulls through it have a run of their own, two threads by every way. What its gRPC
+clients do is told beside, for information: they have a process of their own, after all others.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.bench.grpcload import GrpcRates, grpc_rates
 from tests.bench.javaload import JavaLoad, Way
 from tests.bench.neighbours import Absent, HaProxy
 from tests.bench.run import Row, once
@@ -43,6 +45,7 @@ class Hop:
     """By name: address of the name server to ask, and process in the middle (0: none)."""
     java: JavaLoad
     haproxy_version: str = ""
+    proxy: Proxy | None = None
 
     def in_turn(self, command: str, without: str = "", **options: object) -> dict[str, Way]:
         """Every way, but one."""
@@ -92,6 +95,7 @@ def hop(work: Path, messages: int) -> Iterator[Hop]:
         if cache.installed(cache.PROXY):
             proxy = stack.enter_context(Proxy(broker, work / "proxy"))
             scene.ways[PROXY] = proxy.remoting_address, proxy.pid
+            scene.proxy = proxy
         else:
             print(f"not run: {PROXY} beside the gateway: it is not installed", file=sys.stderr)
         yield scene
@@ -106,9 +110,13 @@ def gateway_hop(work: Path, slices: int, messages: int) -> list[Row]:
         rows += _throughput("send", SEND_THREADS, scene.in_turn("send", **send), scene.haproxy_version)
         rows += _added("pull", PULL_PER_SECOND, scene.in_turn("pull", PROXY, rate=PULL_PER_SECOND, **pull))
         rows += _throughput("pull", QUEUES, scene.in_turn("pull", PROXY, **pull), scene.haproxy_version)
-        if PROXY in scene.ways:
+        if scene.proxy is not None:
             few = scene.in_turn("pull", queues=PROXY_PULL_THREADS, **pull)
             rows += _throughput("pull", PROXY_PULL_THREADS, few, scene.haproxy_version)
+            seconds = {"seconds": slices, "warm": max(1, slices // 3)}
+            sent = scene.in_turn("send", **send)[GATEWAY]
+            full = scene.in_turn("pull", PROXY, **pull)[GATEWAY]
+            rows += _grpc(grpc_rates(work, scene.proxy.endpoint, TOPIC, **seconds), sent, full)
         return rows
 
 
@@ -131,6 +139,23 @@ def _throughput(command: str, threads: int, full: dict[str, Way], version: str) 
         if name != GATEWAY
     ]
     return rates + _cpu(command, full)
+
+
+def _grpc(theirs: GrpcRates, sent: Way, pulled: Way) -> list[Row]:
+    """RocketMQ's own other way in: what is received is acknowledged, message by message, where a pull needs no such thing."""
+    return [
+        Row(
+            f"{what}, beside gRPC through RocketMQ's Proxy",
+            _rates(ours),
+            f"{rate:,.0f} messages/s ({how})",
+            f"{ours.median_rate / max(rate, 1.0):.2f}",
+            "report",
+        )
+        for what, ours, rate, how in (
+            (f"{_what('send')}, {SEND_THREADS} threads", sent, theirs.sent, "send, as many threads"),
+            (_what("pull"), pulled, theirs.received, "receive by 32 and acknowledge, 4 threads"),
+        )
+    ]
 
 
 def _rates(way: Way) -> str:
