@@ -107,16 +107,16 @@ def gateway_hop(work: Path, slices: int, messages: int) -> list[Row]:
         send: dict[str, Any] = {"threads": SEND_THREADS, "slices": slices}
         pull: dict[str, Any] = {"batch": 32, "slices": slices}
         rows = _added("send", SEND_PER_SECOND, scene.in_turn("send", rate=SEND_PER_SECOND, **send))
-        rows += _throughput("send", SEND_THREADS, scene.in_turn("send", **send), scene.haproxy_version)
+        sent = scene.in_turn("send", **send)
+        rows += _throughput("send", SEND_THREADS, sent, scene.haproxy_version)
         rows += _added("pull", PULL_PER_SECOND, scene.in_turn("pull", PROXY, rate=PULL_PER_SECOND, **pull))
-        rows += _throughput("pull", QUEUES, scene.in_turn("pull", PROXY, **pull), scene.haproxy_version)
+        pulled = scene.in_turn("pull", PROXY, **pull)
+        rows += _throughput("pull", QUEUES, pulled, scene.haproxy_version)
         if scene.proxy is not None:
             few = scene.in_turn("pull", queues=PROXY_PULL_THREADS, **pull)
             rows += _throughput("pull", PROXY_PULL_THREADS, few, scene.haproxy_version)
-            seconds = {"seconds": slices, "warm": max(1, slices // 3)}
-            sent = scene.in_turn("send", **send)[GATEWAY]
-            full = scene.in_turn("pull", PROXY, **pull)[GATEWAY]
-            rows += _grpc(grpc_rates(work, scene.proxy.endpoint, TOPIC, **seconds), sent, full)
+            theirs = grpc_rates(work, scene.proxy.endpoint, TOPIC, seconds=slices, warm=max(1, slices // 3))
+            rows += _grpc(theirs, sent[GATEWAY], pulled[GATEWAY])
         return rows
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.bench.javaprogram import JavaProgram
 from tests.kit import cache
-from tests.kit.process import Child, ChildError, Scratch
 
-SOURCE = Path(__file__).parent / "java" / "Bench.java"
-TIMEOUT_SECONDS = 600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
+_JAVA = (
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+    "-Drocketmq.client.logLevel=WARN",
+    "-Drocketmq.client.rebalance.waitInterval=1000",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,7 @@ class JavaLoad:
 
     def __init__(self, work: Path, version: str = cache.ROCKETMQ_5) -> None:
         self._work = work
-        self._jars = cache.rocketmq_directory(version) / "lib"
-        self._classes = work / "classes"
-        self._runs = itertools.count()
-        command = ["javac", "-nowarn", "-encoding", "UTF-8", "-cp", f"{self._jars}/*"]
-        subprocess.run([*command, "-d", str(self._classes), str(SOURCE)], check=True)
+        self._program = JavaProgram("Bench", cache.rocketmq_directory(version) / "lib", work)
 
     def in_turn(self, command: str, topic: str, ways: Sequence[str], **options: object) -> list[Way]:
         """``send`` or ``pull`` by way of each name server in turn."""
@@ -105,26 +101,7 @@ class JavaLoad:
         return log.read_text(errors="replace")[-last_bytes:] if log.exists() else ""
 
     def _run(self, command: str, **options: object) -> dict[str, Any]:
-        run = next(self._runs)  # several may run at once
-        scratch = Scratch(self._work / f"tmp-{run}")
-        scratch.make()
-        java = ["java", "-Xmx768m", "-Xms256m", "-XX:+UseSerialGC", scratch.java_option]
-        java += ["--add-opens=java.base/java.util=ALL-UNNAMED", f"-Duser.home={self._work}"]
-        java += ["-Drocketmq.client.logLevel=WARN", "-Drocketmq.client.rebalance.waitInterval=1000"]
-        arguments = [f"{key}={value}" for key, value in options.items()]
-        child = Child(
-            f"bench {command}",
-            [*java, "-cp", f"{self._classes}:{self._jars}/*", "Bench", command, *arguments],
-            self._work / f"bench-{run}.out",
-        )
-        try:
-            code = child.wait(TIMEOUT_SECONDS)
-        finally:
-            scratch.remove()
-        if code:
-            raise ChildError(f"bench {command} ended with {code}:\n{child.output()}")
-        last = child.output().strip().splitlines()[-1]
-        return dict(json.loads(last))
+        return self._program.run(command, java=_JAVA, **options)
 
 
 def cpu_seconds(pid: int) -> float:
