@@ -15,7 +15,7 @@ _UNWATCHED = "tests/unit/test_replay_unwatched.py"
 MUTANTS = (
     Mutant(
         "tiered/gateway/transport/session.py",
-        "        if not held.head and self._at_once(held):",
+        "        if held.stands_in and self._at_once(held):",
         "        if False:",
         f"{_ON_THE_WAY}::test_they_come_without_the_broker_and_without_a_task",
     ),
@@ -27,8 +27,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/transport/session.py",
-        "        if self.answering >= ANSWERING_PER_CONNECTION and",
-        "        if False and",
+        "        if self.answering >= ANSWERING_PER_CONNECTION:",
+        "        if False:",
         f"{_ON_THE_WAY}::test_a_client_that_takes_nothing_is_made_a_few_and_read_no_further",
     ),
     Mutant(
@@ -45,8 +45,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/pull/cold.py",
-        "        if not (self._filters.takes_every(pull) and self._asking.is_same(connection)):",
-        "        if not self._filters.takes_every(pull):",
+        "        if not (self._filters.is_unfiltered(pull) and self._asking.is_same(connection)):",
+        "        if not self._filters.is_unfiltered(pull):",
         f"{_AT_ONCE} -k whose_the_archive_is",
     ),
     Mutant(

@@ -96,7 +96,7 @@ class Pulls:
         if request.code != RequestCode.PULL_MESSAGE:  # of the other one rights are asked for
             return None
         pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)
-        if not (self._filters.takes_every(pull) and self._asking.is_same(connection)):
+        if not (self._filters.is_unfiltered(pull) and self._asking.is_same(connection)):
             return None
         look = self._archive.follow_if_older()
         if not look.done() or look.exception() is not None:

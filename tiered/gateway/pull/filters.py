@@ -86,7 +86,7 @@ class Filters:
         kept = self._compiled.get(key)
         return (kept or await self._made(key)).take()
 
-    def takes_every(self, pull: PullRequest) -> bool:
+    def is_unfiltered(self, pull: PullRequest) -> bool:
         """Whether ``of`` is known to be no filter."""
         if pull.sys_flag & SYS_CLASS_FILTER or pull.expression_type != TAG:
             return False

@@ -40,6 +40,11 @@ class HeldAnswer:
     head: bytes = b""
 
     @property
+    def stands_in(self) -> bool:
+        """Whether the broker was not asked: the answer is what it is known to say."""
+        return not self.head
+
+    @property
     def is_notice(self) -> bool:
         """Whether nobody has asked for it."""
         return not self.answer.is_response

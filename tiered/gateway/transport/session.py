@@ -60,7 +60,6 @@ class Session:
         self._held_bytes = 0  # of the broker's answers that are held
         self.holds_much = False
         """So many bytes of the broker's answers are held that no more are read."""
-        self._waits_for_many = False  # so many answers are under way that the client is not read
         self._idle = self._stalled = (0, shared.clock.monotonic())  # sums at the last look, and since when
 
     def cut(self, reason: str, why: str) -> None:
@@ -169,7 +168,7 @@ class Session:
             if held.verdict is PASS:  # ``settle`` sends it when the chunk under way has been walked over
                 self.upstream.walk.insert(whole_frame(held, None))
                 return
-        if not held.head and self._at_once(held):
+        if held.stands_in and self._at_once(held):
             return
         self._answering_more()
         size = len(held.answer.body)
@@ -220,8 +219,7 @@ class Session:
     def _answering_more(self) -> None:
         """One answer more is under way: requests are small, and answered here they have no other bound."""
         self.answering += 1
-        if self.answering >= ANSWERING_PER_CONNECTION and not self._waits_for_many:
-            self._waits_for_many = True
+        if self.answering >= ANSWERING_PER_CONNECTION:
             self.client.stop_reading("answers under way")
 
     def _hold_bytes(self, more: int) -> None:
@@ -238,8 +236,7 @@ class Session:
     def _done(self, task: asyncio.Task[None], held_bytes: int) -> None:
         self._tasks.discard(task)
         self.answering -= 1
-        if self._waits_for_many and self.answering <= ANSWERING_PER_CONNECTION // 2 and not self.closed:
-            self._waits_for_many = False
+        if self.answering <= ANSWERING_PER_CONNECTION // 2 and not self.closed:
             self.client.read_on("answers under way")
         self._hold_bytes(-held_bytes)
         if not task.cancelled() and task.exception() is not None:
@@ -287,7 +284,7 @@ class Session:
         if held.is_notice:
             return await self._answers.notice(held.request, self.info)
         made = await self._answers.answer(held.request, held.answer, held.verdict, self.info)
-        if made is None and not held.head:  # the broker was not asked, so there is no answer of its own
+        if made is None and held.stands_in:  # there is no answer of the broker's own
             raise Unavailable("the broker is asked again")
         return made
 

@@ -152,7 +152,9 @@ class Side(asyncio.Protocol):
         self._stopped_by.add(reason)
 
     def read_on(self, reason: str) -> None:
-        """A reason is gone."""
+        """A reason is gone, if it was one."""
+        if reason not in self._stopped_by:
+            return
         self._stopped_by.discard(reason)
         if not self._stopped_by and self.transport is not None:
             self.transport.resume_reading()
