@@ -183,6 +183,18 @@ MUTANTS = (
         "tests/unit/test_gateway_gaps.py::test_an_answer_too_short_for_a_record_is_in_doubt",
     ),
     Mutant(
+        "tiered/gateway/pull/gaps.py",
+        "            if at != expected:\n",
+        "            if at < expected:\n",
+        "tests/unit/test_gateway_gaps.py::test_every_offset_needs_its_record",
+    ),
+    Mutant(
+        "tiered/gateway/pull/gaps.py",
+        "    return position == len(body)\n",
+        "    return position > 0\n",
+        "tests/unit/test_gateway_gaps.py::test_every_offset_needs_its_record",
+    ),
+    Mutant(
         "tiered/gateway/transport/session.py",
         '                aside = await budget.take(settings.max_pull_bytes, asked.get("topic", ""), group)\n',
         "",

@@ -51,6 +51,9 @@ def desk() -> Iterator[Desk]:
         ((10, 11, 12), 13, False),
         ((11, 12), 13, True),
         ((10, 12), 13, True),
+        ((10, 12), 11, True),
+        ((10, 12), 12, True),
+        ((11, 12), 12, True),
         ((10, 11), 13, True),
         ((10,), 11, False),
         ((9, 10), 11, False),
@@ -319,3 +322,24 @@ def test_an_answer_too_short_for_a_record_is_in_doubt(desk: Desk) -> None:
     short = answered(0, "FOUND", 102, 0, 200, body=record("T", 0, 100)[:PEEK_BYTES])
     assert desk.answers.judge(pull(offset=100), short, short.body) is NEED_BODY
     assert desk.answers.judge(pull(offset=100), short, short.body, whole=True) is HELD[Why.DOUBT]
+
+
+@given(
+    st.lists(st.tuples(st.integers(9, 14), st.sampled_from([None, 1, 2, 4])), max_size=5),
+    st.integers(9, 16),
+    st.binary(max_size=2),
+)
+def test_what_is_seen_at_a_glance_is_what_a_walk_tells(
+    records: list[tuple[int, int | None]], following: int, more: bytes
+) -> None:
+    """Nothing lacks where each expected offset is owned: by a record, or by an inner batch that begins before it."""
+    body = b"".join(bodies(at) if owns is None else inner(at, owns) for at, owns in records) + more
+    expected = 10
+    for at, owns in records:
+        if at > expected:
+            break
+        expected = at + (owns or 1)
+    else:
+        assert lacks(body, 10, following) is (not more and expected < following)
+        return
+    assert lacks(body, 10, following)

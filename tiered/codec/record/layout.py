@@ -64,6 +64,9 @@ MAGIC_AND_FLAGS = struct.Struct(">4xI28xi")
 WALKED = struct.Struct(">i16xqqi")
 """What a walk needs of ``FIXED``: size, queue offset, physical offset, sysFlag."""
 
+STEPPED = struct.Struct(">i16xq")
+"""Size and queue offset of ``FIXED``."""
+
 FIXED_DTYPE = np.dtype(
     [
         ("size", ">i4"),
