@@ -34,8 +34,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/gateway/transport/pending.py",
-        "        self._request = request\n        return Fate.HOLD\n",
-        "        self._request = request\n        return Fate.COPY\n",
+        "        self._request = request\n        return _HELD\n",
+        "        self._request = request\n        return _COPIED\n",
         f"{_SCENE}::test_put_get_delete",
     ),
     Mutant(

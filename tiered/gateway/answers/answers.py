@@ -57,6 +57,10 @@ log = logging.getLogger("tiered.gateway")
 _PULL_SHARE = 0.9
 """Of the time a session waits for an answer: the archive's share, so that its own reason is heard."""
 
+# Before Python 3.12 a member by its class is a call: not for each frame.
+_SUCCESS, _TOO_SMALL = ResponseCode.SUCCESS, PullStatus.OFFSET_TOO_SMALL.value
+_QUERY_OFFSET, _DISABLE = RequestCode.QUERY_CONSUMER_OFFSET, StorageLevel.DISABLE
+
 Made = Command | NewBody | None
 
 
@@ -142,7 +146,7 @@ class Answers:
         code, ext = request.code, request.ext
         if is_logical(ext) or not self._named.is_archived(ext.get("bname", self._broker)):
             return False
-        if code == RequestCode.QUERY_CONSUMER_OFFSET:
+        if code == _QUERY_OFFSET:
             return len(self._resets) > 0
         topic = ext.get("topic")
         if not topic or self._is_served(topic):
@@ -157,7 +161,7 @@ class Answers:
     def observe(self, request: Command, connection: ConnectionInfo) -> None:
         """A commit that no answer will vouch for says what the cache should keep, and no more than that."""
         code, ext = request.code, request.ext
-        if code == RequestCode.QUERY_CONSUMER_OFFSET:
+        if code == _QUERY_OFFSET:
             self._resets.asked(request)
         elif code in PULLS:
             self.directing.came(request, connection)
@@ -198,7 +202,7 @@ class Answers:
                     self._compare(answer, first, connection)
             elif (
                 code in TELLING
-                and answer.code == ResponseCode.SUCCESS
+                and answer.code == _SUCCESS
                 and self._named.is_ours(request.ext, connection) is not False
             ):
                 self._told(request, answer, connection)
@@ -207,7 +211,7 @@ class Answers:
 
     def _compare(self, answer: Command, first: Bytes, connection: ConnectionInfo) -> None:
         """A record that the broker gave to a client may tell whether it is the archived one."""
-        if self._same is not None and self._same.listens and answer.code == ResponseCode.SUCCESS:
+        if self._same is not None and self._same.listens and answer.code == _SUCCESS:
             self._same.heard(connection, first)
 
     def _told(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
@@ -250,10 +254,10 @@ class Answers:
         if code == RequestCode.INVOKE_BROKER_TO_RESET_OFFSET:
             return self._resets.passes(answer)
         if code == RequestCode.HEART_BEAT:
-            return answer.code != ResponseCode.SUCCESS or not self.clients.forgets(request.body)
+            return answer.code != _SUCCESS or not self.clients.forgets(request.body)
         if code == RequestCode.POP_MESSAGE and request.ext.get("bname") == self._broker:
             self._pop.look(request, answer)
-        return code != RequestCode.QUERY_CONSUMER_OFFSET
+        return code != _QUERY_OFFSET
 
     def at_once(
         self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
@@ -362,7 +366,7 @@ class Answers:
         """Neither one of RocketMQ's own topics, nor at level ``DISABLE``, nor a lite queue: its records name other offsets."""
         if is_lite(topic) or self._topics.is_system(topic):
             return False
-        return self._archive.storage_level(topic) is not StorageLevel.DISABLE
+        return self._archive.storage_level(topic) is not _DISABLE
 
     def _untold(self, code: int, error: TieredError) -> None:
         if isinstance(error, Invalid):
@@ -377,7 +381,7 @@ class Answers:
 
 def _is_skip(answer: Command) -> bool:
     """An answer that loses messages if it goes on, whatever else is wrong with it."""
-    return answer.remark == PullStatus.OFFSET_TOO_SMALL.value and answer.code in (
+    return answer.remark == _TOO_SMALL and answer.code in (
         ResponseCode.PULL_OFFSET_MOVED,
         ResponseCode.PULL_RETRY_IMMEDIATELY,
     )

@@ -31,6 +31,10 @@ from tiered.model import MessageQueue
 
 PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
+# Before Python 3.12 a member by its class is a call: not for each pull.
+_SUCCESS = ResponseCode.SUCCESS
+_DISABLE, _NOT_IN_MEM, _FORCE = StorageLevel.DISABLE, StorageLevel.NOT_IN_MEM, StorageLevel.FORCE
+
 NEAR_MINIMUM = 1 << 24
 """A pull that begins this close above the broker's minimum may have lost messages to a deletion under way: a commitlog file of
 1 GiB has fewer, since a record takes 91 bytes at least. What a reader that takes all has lost is seen anywhere."""
@@ -87,7 +91,7 @@ class PullJudge:
         if low is None or answer.code not in PULL_LOOKED or "offsetDelta" in answer.ext:
             return
         self._minimums.hear(request.get("topic", ""), request.get("queueId", ""), low)
-        offsets = offsets_of(first) if answer.code == ResponseCode.SUCCESS else None
+        offsets = offsets_of(first) if answer.code == _SUCCESS else None
         if offsets is not None:
             queue_offset, place = offsets
             self._log_end = max(self._log_end, place)
@@ -100,9 +104,9 @@ class PullJudge:
             return PASS
         offset = number_field(request, "queueOffset")
         level = self._archive.storage_level(text_field(request, "topic"))
-        if level is StorageLevel.DISABLE:
+        if level is _DISABLE:
             return PASS
-        if answer.code == ResponseCode.SUCCESS:
+        if answer.code == _SUCCESS:
             return self._found(request, answer, offset, level, body, whole)
         return _held(self._why_nothing(request, answer, offset, level))
 
@@ -148,11 +152,11 @@ class PullJudge:
         lacking = self._lacking(request, answer, offset, body, whole)
         if lacking is not PASS:
             return lacking
-        if level is StorageLevel.NOT_IN_MEM:
+        if level is _NOT_IN_MEM:
             behind = self._log_end - place
             if behind > self._memory_bytes * MEMORY_RATIO:
                 return _held(self._preferred(request, offset))
-        return _held(self._preferred(request, offset)) if level is StorageLevel.FORCE else PASS
+        return _held(self._preferred(request, offset)) if level is _FORCE else PASS
 
     def _lacking(
         self, request: Mapping[str, str], answer: Command, offset: int, body: Bytes, whole: bool
@@ -181,7 +185,7 @@ class PullJudge:
         """[``offset``, ``end``) is not in the answer: filtered, or deleted while it was read (the broker says neither)."""
         if end <= offset:
             return None
-        if answer.code == ResponseCode.SUCCESS and self._filters.take_all(PullRequest.parse(request)):
+        if answer.code == _SUCCESS and self._filters.take_all(PullRequest.parse(request)):
             return Why.GAP
         if not self._is_near(answer, offset, NEAR_MINIMUM):
             return None
@@ -219,7 +223,7 @@ class PullJudge:
             self._asking.aside(self._archive.follow)
 
     def _forced(self, request: Mapping[str, str], offset: int, level: StorageLevel) -> Why | None:
-        return self._preferred(request, offset) if level is StorageLevel.FORCE else None
+        return self._preferred(request, offset) if level is _FORCE else None
 
     def _preferred(self, request: Mapping[str, str], offset: int) -> Why | None:
         """The archive first, if it is known to have the message; what is new is looked for beside the traffic."""

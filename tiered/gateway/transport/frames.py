@@ -41,6 +41,10 @@ class Fate(Enum):
     HOLD = 3  # does not go on; the judge gets it whole
 
 
+# Before Python 3.12 each `Fate.PASS` is a call, of which a frame would make a dozen.
+_PASS, _COPY, _PEEK, _HOLD = Fate.PASS, Fate.COPY, Fate.PEEK, Fate.HOLD
+
+
 class Judge(Protocol):
     """Decides about frames of one direction."""
 
@@ -91,7 +95,7 @@ class FrameWalk:
     @property
     def between(self) -> bool:
         """The bytes sent on so far end with a whole frame."""
-        return not self._left or self._fate in (Fate.PEEK, Fate.HOLD)
+        return not self._left or self._fate in (_PEEK, _HOLD)
 
     @property
     def kept_bytes(self) -> int:
@@ -145,12 +149,12 @@ class FrameWalk:
             end = at + header
             self.frames += 1
             self._fate = self._judge.head(view[at:end], encoding, body)
-            if self._fate is Fate.PEEK and size - end >= min(body, PEEK_BYTES):  # no need to keep anything
+            if self._fate is _PEEK and size - end >= min(body, PEEK_BYTES):  # no need to keep anything
                 whole = view[end : end + body] if body <= size - end else None
                 self._fate = self._judge.peek(view[end : end + min(body, PEEK_BYTES)], whole)
-            if self._fate is not Fate.PASS:
+            if self._fate is not _PASS:
                 start = self._keep(view, start, position, end, body, out)
-            if self._fate is Fate.PASS and body <= size - end:  # the common case: all of it is here
+            if self._fate is _PASS and body <= size - end:  # the common case: all of it is here
                 end += body
                 self._left = 0
             else:
@@ -189,7 +193,7 @@ class FrameWalk:
     ) -> int:
         """Begin to keep the frame whose header is ``view[position:end]``; returns where unsent bytes start."""
         self._kept_head = bytes(view[position:end])
-        if self._fate is not Fate.COPY:
+        if self._fate is not _COPY:
             if start < position:
                 out.append(view[start:position])
             start = end
@@ -200,22 +204,22 @@ class FrameWalk:
     def _body(self, view: memoryview, start: int, position: int, take: int, out: list[Bytes]) -> int:
         """``take`` body bytes at ``position`` of the frame under way; returns where unsent bytes start."""
         self._left -= take
-        if self._fate is Fate.PASS:
+        if self._fate is _PASS:
             return start
-        if self._fate is Fate.PEEK:
+        if self._fate is _PEEK:
             return self._peek(view, position, take, out)
         self._kept += view[position : position + take]
         if not self._left:
             body, self._kept = bytes(self._kept), bytearray()
             self._judge.whole(self._kept_head, memoryview(body))
-        return start if self._fate is Fate.COPY else position + take
+        return start if self._fate is _COPY else position + take
 
     def _peek(self, view: memoryview, position: int, take: int, out: list[Bytes]) -> int:
         self._kept += view[position : position + take]
         if len(self._kept) < PEEK_BYTES and self._left:
             return position + take
         self._fate = self._judge.peek(memoryview(bytes(self._kept[:PEEK_BYTES])), None)
-        if self._fate is Fate.PASS:
+        if self._fate is _PASS:
             out += [self._kept_head, bytes(self._kept)]
             self._kept = bytearray()
         elif not self._left:

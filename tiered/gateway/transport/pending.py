@@ -18,6 +18,8 @@ from tiered.gateway.transport.frames import Fate, code_of
 from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, Traffic
 from tiered.gateway.transport.opaques import Opaques, envelope, gets_answer, is_response, shows_signature
 
+_PASSES, _COPIED, _PEEKED, _HELD = Fate.PASS, Fate.COPY, Fate.PEEK, Fate.HOLD  # as in ``frames``
+
 MAX_OBSERVED_BODY = 4 << 20
 """A heartbeat with thousands of subscriptions has some hundred KiB; a longer body passes unseen."""
 
@@ -165,17 +167,17 @@ class RequestJudge:
             request = decode_header(data, encoding)
             code = request.code
         if request is not None and request.is_response:
-            return Fate.PASS
+            return _PASSES
         self._traffic.seen(code)
         if code in self._own:
             return self._held(request or decode_header(data, encoding), body_bytes)
         if code not in self._answers.codes:
-            return Fate.PASS
+            return _PASSES
         request = request or decode_header(data, encoding)
         if request.is_response:
-            return Fate.PASS
+            return _PASSES
         if self._is_known(request):
-            return Fate.HOLD
+            return _HELD
         if not request.is_oneway:
             opaques.begin(request.opaque)
         return self._watched(request, len(data), body_bytes)
@@ -184,16 +186,16 @@ class RequestJudge:
         """A frame of a client that signs: no request may pass for another one."""
         code, opaque, flag = envelope(header, encoding)
         if is_response(flag):
-            return Fate.PASS
+            return _PASSES
         self._traffic.seen(code)
         if code in self._own:
             return self._held(decode_header(header, encoding), body_bytes)
         request = decode_header(header, encoding) if code in self._answers.codes else None
         if request is not None and self._is_known(request):
-            return Fate.HOLD
+            return _HELD
         if gets_answer(code, flag):
             self._opaques.begin(opaque)
-        return Fate.PASS if request is None else self._watched(request, len(header), body_bytes)
+        return _PASSES if request is None else self._watched(request, len(header), body_bytes)
 
     def _is_known(self, request: Command) -> bool:
         """What the broker would say is known, so it does not see the request."""
@@ -205,13 +207,13 @@ class RequestJudge:
     def _held(self, request: Command, body_bytes: int) -> Fate:
         """A request that is answered here. Its opaque may be that of another one under way: no broker sees it."""
         if request.is_response:
-            return Fate.PASS
+            return _PASSES
         if body_bytes > MAX_OBSERVED_BODY:
             raise Refused(
                 "the body of a request is too long", expected=f"≤ {MAX_OBSERVED_BODY}", found=body_bytes
             )
         self._request = request
-        return Fate.HOLD
+        return _HELD
 
     def _watched(self, request: Command, header_bytes: int, body_bytes: int) -> Fate:
         kept_bytes = body_bytes if body_bytes <= MAX_OBSERVED_BODY else 0
@@ -219,15 +221,15 @@ class RequestJudge:
             self._pending.remember(request, header_bytes + kept_bytes)
         if not body_bytes:  # nearly all of them
             self._answers.observe(request, self._connection)
-            return Fate.PASS
+            return _PASSES
         if not kept_bytes:
-            return Fate.PASS
+            return _PASSES
         self._request = request
-        return Fate.COPY
+        return _COPIED
 
     def peek(self, first: memoryview, body: memoryview | None) -> Fate:
         """Never asked for."""
-        return Fate.PASS
+        return _PASSES
 
     def whole(self, header: bytes, body: memoryview) -> None:
         """A watched request is complete."""
@@ -280,7 +282,7 @@ class AnswerJudge:
         self._traffic.answers += 1
         if not len(self._opaques):  # those of ``Pending`` are among them
             if not self._notices or code_of(header, encoding) not in self._notices:
-                return Fate.PASS
+                return _PASSES
             return self._notice(decode_header(header, encoding))
         answer = decode_header(header, encoding)
         if not answer.is_response:
@@ -288,16 +290,16 @@ class AnswerJudge:
         self._opaques.end(answer.opaque)
         request = self._pending.take(answer.opaque)
         if request is None:
-            return Fate.PASS
+            return _PASSES
         self._held = HeldAnswer(request, answer)
-        return Fate.PEEK
+        return _PEEKED
 
     def _notice(self, notice: Command) -> Fate:
         """A frame that answers nothing, unless it is an answer to what is not known: held if it is one to look at."""
         if notice.code in self._notices and notice.is_oneway and not notice.is_response:
             self._held = HeldAnswer(notice, notice)
-            return Fate.HOLD
-        return Fate.PASS
+            return _HELD
+        return _PASSES
 
     def peek(self, first: memoryview, body: memoryview | None) -> Fate:
         """Whether the answer passes after all; what it vouches for is learnt.
@@ -312,7 +314,7 @@ class AnswerJudge:
             held.verdict = self._answers.judge(request, answer, first)
         else:
             held.verdict = self._answers.judge(request, answer, body, whole=True)
-        return Fate.PASS if held.verdict is PASS else Fate.HOLD
+        return _PASSES if held.verdict is PASS else _HELD
 
     def whole(self, header: bytes, body: memoryview) -> None:
         """A held answer is complete."""
