@@ -44,8 +44,7 @@ class EngineOptions:
             self.scanned.set_compression_type(rocksdict.DBCompressionType.lz4())
         self.points = self._family()
         self.points.set_compression_type(rocksdict.DBCompressionType.lz4())  # a third faster to look up
-        self.scanned.set_db_write_buffer_size(max(768 * 1024, self._memtables_bytes))
-        _for_the_database(self.scanned, cache_bytes)
+        _for_the_database(self.scanned, cache_bytes, self._memtables_bytes)
 
     def _family(self) -> rocksdict.Options:
         options = rocksdict.Options(raw_mode=True)
@@ -59,9 +58,10 @@ class EngineOptions:
         return options
 
 
-def _for_the_database(options: rocksdict.Options, cache_bytes: int) -> None:
+def _for_the_database(options: rocksdict.Options, cache_bytes: int, memtables_bytes: int) -> None:
     options.create_if_missing(True)
     options.create_missing_column_families(True)
+    options.set_db_write_buffer_size(max(768 * 1024, memtables_bytes))
     options.set_max_background_jobs(2)
     options.set_max_open_files(_OPEN_FILES)
     options.set_max_total_wal_size(max(1 << 20, cache_bytes))

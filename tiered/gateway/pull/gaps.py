@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from itertools import pairwise
 
-from tiered.codec.record.layout import STEPPED, SYS_INNER_BATCH, WALKED
+from tiered.codec.record.layout import STEPPED, SYS_INNER_BATCH
 from tiered.codec.record.message import decode_message
 from tiered.codec.record.walk import records_in
 from tiered.codec.remoting.frame import Bytes
@@ -20,23 +20,17 @@ def lacks(body: Bytes, offset: int, following: int) -> bool:
 
     ``body`` holds whole stored records, in order. Trailing bytes that are not a record are ignored.
 
-    As ``records_in`` walks, without a generator: near a broker's minimum every answer that passes is looked at, and of nearly
-    all it need only be seen that they are as they should be.
+    Near a broker's minimum every answer that passes is looked at, and nearly all are as they should be.
     """
     if _are_all(body, offset, following):
         return False
-    read, least = WALKED.unpack_from, WALKED.size
-    expected, position, size = offset, 0, len(body)
-    while position + least <= size:
-        length, at, _, flags = read(body, position)
-        end = position + length
-        if length < least or end > size:
-            return False
+    expected, position = offset, 0
+    for at, _, begin, end, flags in records_in(body):
         if at > expected:
             return True
-        expected = at + (_inner(body[position:end]) if flags & SYS_INNER_BATCH else 1)
+        expected = at + (_inner(body[begin:end]) if flags & SYS_INNER_BATCH else 1)
         position = end
-    return position == size and expected < following
+    return position == len(body) and expected < following
 
 
 def _are_all(body: Bytes, offset: int, following: int) -> bool:
