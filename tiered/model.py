@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple, NewType, overload
@@ -26,9 +26,9 @@ OFF_QUEUE_TOPIC = "!off-queue"
 """Hidden topic, queue 0, for prepared and rollback records: they own no queue offset in the broker."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class MessageQueue:
-    """A queue of this broker: RocketMQ's (topic, queue id)."""
+class MessageQueue(NamedTuple):
+    """A queue of this broker: RocketMQ's (topic, queue id). A tuple, since it is the key of most look-ups: its hash and its
+    comparison are then no calls of Python's."""
 
     topic: str
     queue_id: int
@@ -201,8 +201,7 @@ class ArchiveCommit(NamedTuple):
     commit: int
 
 
-@dataclass(frozen=True, slots=True)
-class GetMessageResult:
+class GetMessageResult(NamedTuple):
     """RocketMQ's answer to a pull: ``records`` are the stored records verbatim, in queue order, with their queue offsets.
 
     ``next_begin_offset`` is where to go on; ``min_offset``/``max_offset`` are the archive's own, half-open.
@@ -212,7 +211,7 @@ class GetMessageResult:
     next_begin_offset: QueueOffset
     min_offset: QueueOffset
     max_offset: QueueOffset
-    records: Records = field(default_factory=Records)
+    records: Records = Records()
     queue_offsets: tuple[QueueOffset, ...] = ()
 
     @property

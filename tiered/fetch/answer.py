@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import cast
 
 import numpy as np
@@ -83,25 +84,15 @@ class Answer:
 
     def _take_all(self, block: LoadedBlock, low: int, high: int) -> int:
         high = min(high, low + self._max_count - len(self._offsets))
-        base = int(block.edges[low])
-        bounds = (block.edges[low : high + 1] - base).tolist()
-        fit = bisect_right(bounds, self._max_bytes - self.size) - 1
-        if fit <= 0:
-            if self._offsets:
-                return low
-            fit = 1
-        high = low + fit
-        del bounds[fit + 1 :]
-        data = _octets(block.data)[base : base + bounds[-1]]
-        if 2 * len(data) < len(block.data):
-            data = memoryview(bytes(data))
+        left_bytes = self._max_bytes - self.size
+        if self._offsets and int(block.edges[low + 1]) - int(block.edges[low]) > left_bytes:
+            return low
+        bounds = _bounds(block, low, high, left_bytes)
+        data = _taken(block, low, bounds[-1])
+        high = low + len(bounds) - 1
         self._chunks.append(data)
         self._edges.append(bounds)
-        if block.offsets is None:
-            first = block.first_offset + low
-            self._offsets += range(first, first + fit)
-        else:
-            self._offsets += block.offsets[low:high].tolist()
+        self._offsets += _offsets(block, low, high)
         self.size += len(data)
         return high
 
@@ -134,6 +125,46 @@ class Answer:
             self._offsets.append(block.offset_of(row))
         self.size += size
         return stop
+
+
+def taken_within(
+    block: LoadedBlock, offset: int, end: int, max_count: int, max_bytes: int
+) -> FetchedRecords | None:
+    """What an ``Answer`` of these limits takes of a block without a filter, at least one record, if it is full before the block
+    ends and ``end`` is reached; ``None``: it is not."""
+    low, last = block.rows_between(offset, end)
+    if low >= last:
+        return None
+    bounds = _bounds(block, low, min(last, low + max_count), max_bytes)
+    stop = low + len(bounds) - 1
+    if stop == last:
+        return None
+    offsets = cast(tuple[QueueOffset, ...], tuple(_offsets(block, low, stop)))
+    records = Records((_taken(block, low, bounds[-1]),), (bounds,))
+    return FetchedRecords(records, offsets, QueueOffset(block.offset_of(stop)), stop - low)
+
+
+def _bounds(block: LoadedBlock, low: int, high: int, max_bytes: int) -> list[int]:
+    """Where the rows [``low``, ``high``) begin and end, from 0 on, as far as they fit, at least one."""
+    bounds: list[int] = (block.edges[low : high + 1] - block.edges[low]).tolist()
+    if bounds[-1] > max_bytes:
+        del bounds[max(2, bisect_right(bounds, max_bytes)) :]
+    return bounds
+
+
+def _taken(block: LoadedBlock, low: int, size: int) -> memoryview:
+    """``size`` bytes of a block from row ``low`` on: a copy, unless that is most of it."""
+    base = int(block.edges[low])
+    data = _octets(block.data)[base : base + size]
+    return memoryview(bytes(data)) if 2 * size < len(block.data) else data
+
+
+def _offsets(block: LoadedBlock, low: int, high: int) -> Iterable[int]:
+    """First queue offsets of rows [``low``, ``high``)."""
+    if block.offsets is None:
+        return range(block.first_offset + low, block.first_offset + high)
+    found: list[int] = block.offsets[low:high].tolist()
+    return found
 
 
 def _octets(data: Buffer) -> memoryview:

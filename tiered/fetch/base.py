@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tiered.model import MessageQueue, QueueOffset, Records
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderId:
+class ReaderId(NamedTuple):
     """Who reads: a consumer group or, for broadcasting consumers, one ``client`` of it, each with a position of its own."""
 
     group: str
     client: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedRecords:
+class FetchedRecords(NamedTuple):
     """Records verbatim in queue order with their (first) queue offsets.
 
     ``next_offset`` is where to go on: behind the last record looked at and behind any hole found there. ``examined``: records

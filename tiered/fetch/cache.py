@@ -78,8 +78,9 @@ class BlockCache:
         """A block, which counts as read from here on."""
         now = self._now()
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
+            try:
+                entry = self._entries[key]
+            except KeyError:
                 return None
             self._order.move_to_end(key)
             entry.touched_at = now

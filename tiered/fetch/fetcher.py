@@ -14,7 +14,7 @@ from tiered.clock import Clock
 from tiered.errors import TieredError
 from tiered.fetch.ahead import ReadAhead, Reader, WithinBlock
 from tiered.fetch.allowance import Shares
-from tiered.fetch.answer import Answer
+from tiered.fetch.answer import Answer, taken_within
 from tiered.fetch.bands import BandsAhead
 from tiered.fetch.base import Expiry, FetchedRecords, PlainExpiry, ReaderId
 from tiered.fetch.block import LoadedBlock
@@ -106,24 +106,27 @@ class Fetcher:
         """
         return run_later(self._read(state, pull, generation))
 
-    def read_on(self, state: ArchiveState, pull: Pull) -> FetchedRecords | None:
+    def read_on(self, state: ArchiveState, queue: MessageQueue, pull: Pull) -> FetchedRecords | None:
         """``read`` for one that goes on where this reader's last one ended, if that was inside of a block that is in memory and
-        has more than is wanted now: most reads of small pulls, without a look at runs and tables. ``None``: not so."""
-        reader = self._reader(pull.reader, pull.queue)
+        has more than is wanted now: most reads of small pulls, without a look at runs and tables. ``None``: not so. ``queue``:
+        that of the pull."""
+        reader = self._reader(pull.reader, queue)
         standing = reader.standing(state, pull.offset)
         if standing is None or pull.row_filter is not None or pull.max_count < 1:
             return None
         block = self.cache.get(standing.block)
         if block is None:
             return None
-        answer = Answer(pull.max_count, max(0, pull.max_bytes), None)
-        at = answer.take(block, pull.offset, standing.run_end, None)
-        if at >= min(block.end_offset, standing.run_end):
-            return None  # it ends here: what comes next belongs to this answer, or is to be fetched ahead
-        reader.go_on(standing, pull.offset, at, answer.size)
-        self._expiry.observe(pull.reader, block.queue, at, self._clock.monotonic(), begin=pull.offset)
+        found = taken_within(block, pull.offset, standing.run_end, pull.max_count, pull.max_bytes)
+        if found is None:
+            return (
+                None  # the block ends here: what comes next belongs to this answer, or is to be fetched ahead
+            )
+        reader.go_on(standing, pull.offset, found.next_offset, found.records.size_bytes)
+        now = self._clock.monotonic()
+        self._expiry.observe(pull.reader, queue, found.next_offset, now, begin=pull.offset)
         self._in_memory.inc()
-        return answer.finish(at)
+        return found
 
     def close(self) -> None:
         """Reads that wait end with ``Unavailable``. The pool stays the caller's."""
@@ -170,13 +173,14 @@ class Fetcher:
         return answer.finish(at)
 
     def _reader(self, who: ReaderId, queue: MessageQueue) -> Reader:
+        name = who, queue
         with self._lock:
-            found = self._readers.get((who, queue))
-            if found is None:
-                found = self._readers[who, queue] = Reader(
-                    self.budget.ahead_limit_bytes // 2, self.shares.account(who, queue.topic)
-                )
-            return found
+            try:
+                return self._readers[name]
+            except KeyError:
+                account = self.shares.account(who, queue.topic)
+                made = self._readers[name] = Reader(self.budget.ahead_limit_bytes // 2, account)
+                return made
 
     def _tidy(self, passed: list[LoadedBlock], now: float) -> None:
         freed = sum(self.cache.review(block.key) for block in passed)

@@ -101,6 +101,15 @@ class _Line:
     def add(self, position: ReaderPosition) -> None:
         insort(self.positions, position, key=_OFFSET)
 
+    def move(self, position: ReaderPosition, offset: int, covered: int, now: float) -> None:
+        """``position`` takes a step to another offset (``ReaderPosition.step``), and its place among the others."""
+        alone = len(self.positions) == 1
+        if not alone:
+            self.take(position)
+        position.step(offset, covered, now)
+        if not alone:
+            self.add(position)
+
     def take(self, position: ReaderPosition) -> None:
         at = bisect_left(self.positions, position.offset, key=_OFFSET)
         while self.positions[at] is not position:
@@ -153,10 +162,7 @@ class GroupProgress:
         if offset == position.offset:
             position.step(offset, covered, now)
             return
-        line = self._lines[queue]
-        line.take(position)
-        position.step(offset, covered, now)
-        line.add(position)
+        self._lines[queue].move(position, offset, covered, now)
 
     def heard(self, reader: ReaderId, queue: MessageQueue, offset: int, now: float) -> None:
         """``reader`` committed ``offset``: it reads on from there, or is ahead of it already. Never a step back."""

@@ -18,7 +18,7 @@ retry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tiered.archive.read.view import ever_archived
 from tiered.archive.state.view import ArchiveState
@@ -95,8 +95,7 @@ def finish(place: ReadPlace, fetched: FetchedRecords) -> GetMessageResult:
     )  # fmt: skip
     if fetched.next_offset > place.stop:
         kept = sum(1 for o in fetched.queue_offsets if o < place.stop)
-        result = replace(
-            result,
+        result = result._replace(
             next_begin_offset=place.stop,
             records=fetched.records[:kept],
             queue_offsets=fetched.queue_offsets[:kept],
@@ -104,7 +103,6 @@ def finish(place: ReadPlace, fetched: FetchedRecords) -> GetMessageResult:
     if result.records:
         return result
     moved = result.next_begin_offset > place.offset
-    return replace(
-        result,
+    return result._replace(
         status=GetMessageStatus.NO_MATCHED_MESSAGE if moved else GetMessageStatus.OFFSET_FOUND_NULL,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 from tiered.archive.read.keptaliases import MOST_SKIPPED, KeptAliases, readable_from
@@ -100,7 +100,7 @@ def _passed(state: ArchiveState, known: QueueState, hole: GetMessageResult) -> G
     begin = QueueOffset(readable_from(state, known))
     if begin < hole.next_begin_offset:
         return hole
-    return replace(hole, status=GetMessageStatus.OFFSET_TOO_SMALL, next_begin_offset=begin, min_offset=begin)
+    return hole._replace(status=GetMessageStatus.OFFSET_TOO_SMALL, next_begin_offset=begin, min_offset=begin)
 
 
 def _aliases(runs: Iterable[AliasRun], offset: int) -> Iterator[_Alias]:
@@ -122,8 +122,8 @@ def read_lite(place: LitePlace, pull: Pull, fetch: Fetch) -> Steps[GetMessageRes
     size, following = 0, place.aliases[0].offset
     for part in _stretches(place.aliases):
         lead = part[0]
-        wanted = replace(
-            pull, topic=lead.queue.topic, queue_id=lead.queue.queue_id, offset=lead.queue_offset,
+        wanted = pull._replace(
+            topic=lead.queue.topic, queue_id=lead.queue.queue_id, offset=lead.queue_offset,
             max_count=len(part), max_bytes=max(1, pull.max_bytes - size), row_filter=None,
         )  # fmt: skip
         fetching = fetch(wanted, lead.generation)
@@ -149,10 +149,10 @@ def read_lite(place: LitePlace, pull: Pull, fetch: Fetch) -> Steps[GetMessageRes
             break
     if following == place.aliases[0].offset:  # the record lies in a gap: it was lost
         missing = GetMessageStatus.OFFSET_FOUND_NULL
-        return replace(place.answer, status=missing, next_begin_offset=QueueOffset(following + 1))
+        return place.answer._replace(status=missing, next_begin_offset=QueueOffset(following + 1))
     status = GetMessageStatus.FOUND if records else GetMessageStatus.NO_MATCHED_MESSAGE
-    return replace(
-        place.answer, status=status, next_begin_offset=QueueOffset(following),
+    return place.answer._replace(
+        status=status, next_begin_offset=QueueOffset(following),
         records=Records.of(records), queue_offsets=tuple(offsets),
     )  # fmt: skip
 

@@ -23,11 +23,14 @@ class KnownPlaces:
         self._state: ArchiveState | None = None
         self._places: LRUCache[MessageQueue, ReadPlace] = LRUCache(KNOWN_PLACES)
 
-    def find(self, state: ArchiveState, pull: Pull) -> ReadPlace | None:
+    def find(self, state: ArchiveState, queue: MessageQueue, pull: Pull) -> ReadPlace | None:
         """What ``decide`` has said of an offset at or below the pull's, and would say of that: neither a hole nor the end lies
-        between the two."""
+        between the two. ``queue``: that of the pull."""
         with self._lock:
-            found = self._places.get(pull.queue) if state is self._state else None
+            try:
+                found = self._places[queue] if state is self._state else None
+            except KeyError:
+                return None
         if found is None or pull.max_count < 1 or not found.offset <= pull.offset < found.stop:
             return None
         return found

@@ -43,8 +43,9 @@ class Puller:
         view, engine = self._follower.reader.opened, self._engine
         if view is None or engine is None:
             return None
-        place = self._places.find(view.state, pull)
-        fetched = None if place is None else engine.read_on(view.state, pull)
+        queue = pull.queue
+        place = self._places.find(view.state, queue, pull)
+        fetched = None if place is None else engine.read_on(view.state, queue, pull)
         return None if place is None or fetched is None else self._counted(finish(place, fetched))
 
     def get(self, pull: Pull) -> GetMessageResult:
@@ -102,7 +103,7 @@ class Puller:
             look.result()
 
     def _decided(self, view: View, pull: Pull) -> GetMessageResult | LitePlace | ReadPlace:
-        known = self._places.find(view.state, pull)
+        known = self._places.find(view.state, pull.queue, pull)
         if known is not None:
             return replace(known, offset=QueueOffset(pull.offset))
         found = decide_lite(view.state, pull) or decide(view.state, pull)

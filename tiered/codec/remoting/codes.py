@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 from tiered.errors import Invalid
 from tiered.model import BoundaryType
@@ -147,8 +148,7 @@ def is_logical(fields: Mapping[str, str]) -> bool:
     return fields.get("bname", "").startswith(LOGICAL_BROKER_PREFIX) or truth(fields, "lo")
 
 
-@dataclass(frozen=True, slots=True)
-class PullRequest:
+class PullRequest(NamedTuple):
     """Codes 11 and 361. ``max_bytes`` ``None``: the client sets no limit. ``subscription`` ``None``: see its heartbeat."""
 
     group: str
@@ -182,8 +182,7 @@ class PullRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PullBounds:
+class PullBounds(NamedTuple):
     """Fields of every pull answer of a broker that looked at its store: queue offsets, [``min_offset``, ``max_offset``)."""
 
     next_offset: int

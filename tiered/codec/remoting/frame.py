@@ -97,6 +97,20 @@ class Command:
         """A request that gets no answer."""
         return bool(self.flag & ONEWAY)
 
+    def of(self, opaque: int) -> Command:
+        """The same with another opaque; what it holds is shared."""
+        return Command(
+            self.code,
+            opaque,
+            self.flag,
+            self.remark,
+            self.ext,
+            self.body,
+            self.version,
+            self.language,
+            self.binary,
+        )
+
 
 def decode_command(frame: bytes | memoryview) -> Command:
     """The command in ``frame``, which begins behind the length word. The body is not copied when a memoryview is given."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from cachetools import LRUCache
 
@@ -219,7 +218,7 @@ class Pulls:
             if self._clock.monotonic() - started >= SCAN_SECONDS:
                 break
             offset = following
-            asked = replace(asked, offset=offset)
+            asked = asked._replace(offset=offset)
         if offset != pull.offset and result.status in _AT_END | {GetMessageStatus.OFFSET_FOUND_NULL}:
             # What was scanned before is an answer of its own; the next pull meets the end or the hole.
             return GetMessageResult(
@@ -248,7 +247,7 @@ class Pulls:
         if not result.max_offset > cold.bounds.max_offset >= 0:
             return cold
         end = await self._coverage.end(cold.connection, cold.queue)
-        return cold if end is None else replace(cold, bounds=replace(cold.bounds, max_offset=end))
+        return cold if end is None else cold._replace(bounds=cold.bounds._replace(max_offset=end))
 
     def _lost(self, cold: ColdPull, end: int, status: GetMessageStatus) -> Command | None:
         """Nobody has the messages: a hole in an archived queue, or a queue that was over before the archive began."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tiered.codec.remoting.codes import PullBounds, PullRequest, PullStatus, ResponseCode
 from tiered.codec.remoting.frame import Bytes, Command
@@ -15,8 +15,7 @@ from tiered.gateway.reply import changed
 from tiered.model import MessageQueue, QueueOffset
 
 
-@dataclass(frozen=True, slots=True)
-class ColdPull:
+class ColdPull(NamedTuple):
     """A pull, the broker's ``answer`` to it, and ``why`` that answer is held. Offsets are queue offsets.
 
     ``bounds``: the broker's, of its answer or newer ones; ``wanted``: the filter, ``None`` takes all, made of the
@@ -50,7 +49,7 @@ class ColdPull:
 
     def at(self, offset: QueueOffset) -> ColdPull:
         """The same pull, moved on."""
-        return replace(self, pull=replace(self.pull, offset=int(offset)))
+        return self._replace(pull=self.pull._replace(offset=int(offset)))
 
     def moved(self, following: int, remark: str) -> Command:
         """The client is told to go on at ``following``."""

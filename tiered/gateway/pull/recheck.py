@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cachetools import LRUCache
 
@@ -74,7 +74,7 @@ class Recheck:
         if not 0 <= offset < deep:
             return None
         self._metrics.cold_unasked.inc()
-        return replace(said.answer, opaque=request.opaque)
+        return said.answer.of(request.opaque)
 
     def hear(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
         """The broker refuses a pull because it has deleted what it asks for. ``Invalid`` if its fields make no sense."""
