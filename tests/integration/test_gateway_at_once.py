@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from tests.kit.gatewaykit import Peer, ScriptedAnswers, frame, gateway, on_loop
+from tests.kit.replacing import replace
 from tiered.codec.remoting.codes import ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command
 from tiered.errors import Unavailable

@@ -6,11 +6,11 @@ import asyncio
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.kit.fakearchive import FakeArchive, record
+from tests.kit.replacing import replace
 from tiered.clock import ManualClock
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command
 from tiered.errors import TieredError, Unavailable

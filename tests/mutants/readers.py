@@ -100,9 +100,9 @@ MUTANTS = (
         f"{_GOING_ON}::test_the_whole_way_is_taken_now_and_then",
     ),
     Mutant(
-        "tiered/fetch/fetcher.py",
-        "        if at >= min(block.end_offset, standing.run_end):\n",
-        "        if False:\n",
+        "tiered/fetch/answer.py",
+        "    if stop == last:\n",
+        "    if False:\n",
         f"{_GOING_ON}::test_who_goes_on_is_answered_as_who_comes_anew",
     ),
     Mutant(
@@ -113,8 +113,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/store/places.py",
-        "self._places.get(pull.queue) if state is self._state else None",
-        "self._places.get(pull.queue)",
+        "self._places[queue] if state is self._state else None",
+        "self._places[queue]",
         f"{_GOING_ON}::test_a_newer_state_is_looked_at_anew",
     ),
     Mutant(

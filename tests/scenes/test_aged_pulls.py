@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.kit.fetchscene import Ranges
 from tests.kit.gatewaydesk import Desk, at_default_level, offsets_of, pull, too_small
 from tests.kit.merging import merge_all
 from tests.kit.readstore import Cold, cold
+from tests.kit.replacing import replace
 from tests.kit.replaying import bench
 from tests.kit.sealing import seal_all
 from tiered.codec.remoting.frame import Command

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.kit.aged import Stage, aged_cold
 from tests.kit.gatewaydesk import at_default_level
 from tests.kit.gatewaykit import FakeServer, Peer, on_loop
 from tests.kit.readstore import READER, Cold
+from tests.kit.replacing import replace
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.remoting.codes import TAG, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command, encode_command

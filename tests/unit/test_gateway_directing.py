@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.kit.gatewaydesk import BROKER, Desk, pull, simple
 from tests.kit.javaroutes import MASTER, brokers_of, whom_to_ask
+from tests.kit.replacing import replace
 from tests.kit.sendingdesk import ADDRESSES, BEGIN, CLIENT, PLACE, REFUSED, Sending
 from tiered.clock import ManualClock
 from tiered.codec.remoting.codes import RequestCode

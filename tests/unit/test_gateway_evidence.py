@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
 from tests.kit.fakearchive import time_of
 from tests.kit.gatewaydesk import RETRY, Desk, answered, asking, fields, found, pull, simple, too_small
+from tests.kit.replacing import replace
 from tiered.codec.remoting.frame import ONEWAY, Command
 from tiered.errors import Unavailable
 from tiered.gateway.knowledge.caughtup import FLOOR_SECONDS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.kit.fakearchive import RECORD_ROOM
 from tests.kit.gatewaydesk import Desk, found, offsets_of, pull, simple, too_small
+from tests.kit.replacing import replace
 from tiered.codec.remoting.frame import (
     DEFAULT_MAX_FRAME_BYTES,
     ONEWAY,

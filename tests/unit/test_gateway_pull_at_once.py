@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 
 import pytest
 
 from tests.kit.gatewaydesk import Desk, offsets_of, pull, too_small
+from tests.kit.replacing import replace
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import Unavailable
 from tiered.gateway.ports import HOLD, ConnectionInfo

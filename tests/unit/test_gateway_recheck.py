@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from tests.kit.gatewaydesk import BROKER, Desk, found, heartbeat, offsets_of, pull, simple, too_small
+from tests.kit.replacing import replace
 from tiered.codec.remoting.frame import Command, encode_command
 from tiered.errors import Unavailable
 from tiered.gateway.ports import PASS, ConnectionInfo

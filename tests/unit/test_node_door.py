@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.kit.gatewaydesk import BROKER, asking, heartbeat, pull
+from tests.kit.replacing import replace
 from tiered.clock import ManualClock
 from tiered.codec.remoting.codes import PullStatus, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command, encode_command

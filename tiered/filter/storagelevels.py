@@ -52,6 +52,8 @@ class StorageLevels:
 
     def level(self, topic: str) -> StorageLevel:
         """The level in force for a topic."""
+        if not self._patterns:
+            return self._default
         return next(
             (level for pattern, level in self._patterns if fnmatchcase(topic, pattern)), self._default
         )

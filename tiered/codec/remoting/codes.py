@@ -108,8 +108,8 @@ LOGICAL_BROKER_PREFIX = "__syslo__"
 """Names of the pretended brokers of static topics, whose offsets are not those of any stored record."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
-_SURE_DIGITS = 19
-"""Fewer digits than these are an int64, whatever they are."""
+_SURE_DIGITS = {32: 10, 64: 19}
+"""By bits: fewer digits than these fit, whatever they are."""
 
 
 def number_field(fields: Mapping[str, str], name: str, bits: int = 64, default: int | None = None) -> int:
@@ -119,7 +119,7 @@ def number_field(fields: Mapping[str, str], name: str, bits: int = 64, default: 
         if default is not None:
             return default
         raise Invalid("a field is missing", field=name)
-    if len(text) < _SURE_DIGITS and bits == 64 and text.isascii() and text.isdecimal():  # nearly all of them
+    if len(text) < _SURE_DIGITS[bits] and text.isascii() and text.isdecimal():  # nearly all of them
         return int(text)
     value = int(text) if _NUMBER.fullmatch(text) else None
     if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated
 
@@ -69,8 +68,7 @@ _SHORT = struct.Struct(">h")
 _WHAT = "a remoting header"
 
 
-@dataclass(slots=True)
-class Command:
+class Command(msgspec.Struct):
     """One request or answer.
 
     ``language`` is the number of binary headers (``LANGUAGES``; 7 for a name nobody knows), ``version`` the peer's release
@@ -81,7 +79,7 @@ class Command:
     opaque: int = 0
     flag: int = 0
     remark: str | None = None
-    ext: dict[str, str] = field(default_factory=dict)
+    ext: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes | memoryview = b""
     version: int = 0
     language: int = JAVA
@@ -96,20 +94,6 @@ class Command:
     def is_oneway(self) -> bool:
         """A request that gets no answer."""
         return bool(self.flag & ONEWAY)
-
-    def of(self, opaque: int) -> Command:
-        """The same with another opaque; what it holds is shared."""
-        return Command(
-            self.code,
-            opaque,
-            self.flag,
-            self.remark,
-            self.ext,
-            self.body,
-            self.version,
-            self.language,
-            self.binary,
-        )
 
 
 def decode_command(frame: bytes | memoryview) -> Command:

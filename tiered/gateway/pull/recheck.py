@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cachetools import LRUCache
+from msgspec import structs
 
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import RequestCode, ResponseCode, number_field
@@ -74,7 +75,7 @@ class Recheck:
         if not 0 <= offset < deep:
             return None
         self._metrics.cold_unasked.inc()
-        return said.answer.of(request.opaque)
+        return structs.replace(said.answer, opaque=request.opaque)
 
     def hear(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
         """The broker refuses a pull because it has deleted what it asks for. ``Invalid`` if its fields make no sense."""
