@@ -39,7 +39,7 @@ from tiered.metrics import Metrics
 from tiered.model import GetMessageStatus, MessageQueue
 from tiered.settings import ONE_DAY_MS, Archive, Fetch, Settings
 from tiered.store import MessageStore
-from tiered.store.follower import LOOKS
+from tiered.store.gone import LOOKS
 
 KEPT, TRIMMED = "Orders", "Noise"
 QUEUES = 2

@@ -336,14 +336,14 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/store/follower.py",
-        "                    raise\n            self.follow(force=True)\n",
-        "                    raise\n            self.follow()\n",
+        "                gone.met(error)\n            self.follow(force=True)\n",
+        "                gone.met(error)\n            self.follow()\n",
         f"{_LOOKUPS}::test_an_object_that_is_still_named_is_damage_and_a_log_that_is_away_is_unavailable",
     ),
     Mutant(
-        "tiered/store/follower.py",
-        "        for _ in range(LOOKS):\n",
-        "        for _ in range(0):\n",
+        "tiered/store/gone.py",
+        "        if self._met[key] > LOOKS:\n",
+        "        if self._met[key] > 0:\n",
         f"{_LOOKUPS}::test_a_view_older_than_a_deletion_looks_again_by_itself",
     ),
     Mutant(

@@ -16,6 +16,42 @@ _LOOKS_AGAIN = "tests/scenes/test_projection_histories.py -k looks_again"
 
 MUTANTS = (
     Mutant(
+        "tiered/codec/remoting/codes.py",
+        "{32: 10, 64: 19}",
+        "{32: 11, 64: 20}",
+        "tests/unit/test_remoting_numbers.py",
+    ),
+    Mutant(
+        "tiered/store/gone.py",
+        "        self._met[key] = self._met.get(key, 0) + 1\n",
+        "        self._met[key] = sum(self._met.values()) + 1\n",
+        "tests/unit/test_store_gone.py",
+    ),
+    Mutant(
+        "tiered/store/gone.py",
+        "        if sum(self._met.values()) > MOST_LOOKS:\n",
+        "        if False:\n",
+        "tests/unit/test_store_gone.py",
+    ),
+    Mutant(
+        "tiered/fetch/groups.py",
+        "        alone = len(self.positions) == 1\n",
+        "        alone = True\n",
+        "tests/unit/test_fetch_expiry.py",
+    ),
+    Mutant(
+        "tiered/fetch/answer.py",
+        "        if self._offsets and int(block.edges[low + 1]) - int(block.edges[low]) > left_bytes:\n",
+        "        if False:\n",
+        "tests/unit/test_fetch_fetcher.py::test_a_record_larger_than_every_limit_comes_alone",
+    ),
+    Mutant(
+        "tiered/fetch/answer.py",
+        "        del bounds[max(2, bisect_right(bounds, max_bytes)) :]\n",
+        "        del bounds[bisect_right(bounds, max_bytes) :]\n",
+        f"{_GOING_ON}::test_who_goes_on_is_answered_as_who_comes_anew",
+    ),
+    Mutant(
         "tiered/archive/checkpoint/pieces.py",
         "found.append((key[: key.index(_TOPIC_END) + len(_TOPIC_END)], shard.raw_bytes))",
         "found.append((key, shard.raw_bytes))",

@@ -19,7 +19,7 @@ from tiered.fetch.base import FetchedRecords, ReaderId
 from tiered.fetch.fetcher import Fetcher
 from tiered.fetch.pull import Pull
 from tiered.filter.tags import tag_filter
-from tiered.model import GetMessageResult, GetMessageStatus
+from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue
 
 S = GetMessageStatus
 PULLS = 250
@@ -32,8 +32,8 @@ def going_on() -> Iterator[list[bool]]:
     seen: list[bool] = []
     asked = Fetcher.read_on
 
-    def read_on(self: Fetcher, state: ArchiveState, pull: Pull) -> FetchedRecords | None:
-        found = asked(self, state, pull)
+    def read_on(self: Fetcher, state: ArchiveState, queue: MessageQueue, pull: Pull) -> FetchedRecords | None:
+        found = asked(self, state, queue, pull)
         seen.append(found is not None)
         return found
 

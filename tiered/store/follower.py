@@ -16,13 +16,11 @@ from tiered.errors import Corrupt, NotFound, TieredError, Unavailable
 from tiered.fetch.steps import Steps, done, run_later
 from tiered.metrics import Metrics
 from tiered.model import Past
+from tiered.store.gone import LOOKS, GoneObjects
 
 Answer = TypeVar("Answer")
 
 log = logging.getLogger("tiered.store")
-
-LOOKS = 2
-"""Looks at the log after which an object that is still named counts as lost; one that was under way may have ended early."""
 
 CHECK_SECONDS = 3600.0
 """A fold brought to the end of the log longer ago than this is compared with the bucket again before it is followed."""
@@ -83,22 +81,19 @@ class Follower:
 
     def answered(self, ask: Callable[[], Answer]) -> Answer:
         """What ``ask`` answers of the newest view. Where an object that this names is gone, after a look at what became of it
-        (DESIGN.md, "Readers of an older view"); ``LOOKS`` times, since a look that was under way may have ended before it was
-        deleted.
+        (``GoneObjects``).
 
         ``Corrupt`` if the newest view still names it, ``Unavailable`` if nobody can say.
         """
-        for _ in range(LOOKS):
+        gone = GoneObjects(self.lost)
+        while True:
             try:
                 return ask()
-            except NotFound as gone:
-                if "key" not in gone.fields:
+            except NotFound as error:
+                if "key" not in error.fields:
                     raise
+                gone.met(error)
             self.follow(force=True)
-        try:
-            return ask()
-        except NotFound as error:
-            raise self.lost(error) from error
 
     def open(self) -> View:
         """The first look. ``NotFound`` (naming what is there), ``Refused``, ``Corrupt``, ``Unavailable``."""

@@ -17,7 +17,8 @@ from tiered.fetch.steps import Steps, done, run_here, run_later
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, QueueOffset
 from tiered.store.answer import ELSEWHERE, ReadPlace, decide, finish
-from tiered.store.follower import LOOKS, Follower
+from tiered.store.follower import Follower
+from tiered.store.gone import GoneObjects
 from tiered.store.lite import LitePlace, decide_lite, read_lite
 from tiered.store.places import KnownPlaces
 
@@ -26,7 +27,7 @@ class Puller:
     """Reads of queues. Thread-safe.
 
     An answer that a newer commit could change is given after a look at the log. When an object that the view names is gone, the
-    view is older than a deletion: another look, another try, ``LOOKS`` times.
+    view is older than a deletion: another look, another try (``GoneObjects``).
     """
 
     def __init__(self, follower: Follower, engine: Callable[[View], Fetcher], metrics: Metrics) -> None:
@@ -74,7 +75,7 @@ class Puller:
         return self._counted(result)
 
     def _found(self, pull: Pull, here: bool) -> Steps[GetMessageResult]:
-        looked, tries = False, 0
+        looked, missing, gone = False, False, GoneObjects(self._follower.lost)
         if not here:
             opened = self._follower.ready_async()
             yield opened
@@ -92,13 +93,12 @@ class Puller:
                     yield fetching
                     return finish(found, fetching.result())
                 except NotFound as error:
-                    if tries == LOOKS:
-                        raise self._follower.lost(error) from error
-                    tries += 1
+                    gone.met(error)
+                    missing = True
             elif looked or found.status not in ELSEWHERE:
                 return found
             looked = True
-            look = self._follower.follow_async(force=tries > 0, here=here)
+            look = self._follower.follow_async(force=missing, here=here)
             yield look
             look.result()
 
