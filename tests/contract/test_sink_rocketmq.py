@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 import pytest
 
 from tests.kit.fakebroker import Stored
 from tests.kit.fakecluster import FakeCluster
+from tests.kit.replacing import replace
 from tests.kit.sinkscene import PLACE
 from tiered.broker.client import Dial
 from tiered.clock import ManualClock, SystemClock
