@@ -8,25 +8,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.bench.aged import maintain, two_days_ago
-from tests.bench.cold import ColdArchive, cold, raw_gets
+from tests.bench.cold import ColdArchive, Watched, cold, raw_gets
 from tests.bench.run import Row, expect
 from tests.kit.oracle import opened
 from tiered.allocator import keep_freed_memory
 from tiered.archive.care.look import look
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import READ_AHEAD, Verifier
 from tiered.archive.read.view import View
 from tiered.clock import SystemClock
+from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
 
 MIB = 1 << 20
 MERGE_ALL = f"dispatch.block_bytes={1 << 20}"
 """Runs below a block are merged: of fresh flushes all are."""
 ROUNDS = 3
+FAR_SECONDS = 0.050
+"""A store that is not on this machine's cores: how late it answers a GET."""
 
 
 def verifying(work: Path, messages: int, queues: int) -> list[Row]:
@@ -49,8 +55,17 @@ def verifying(work: Path, messages: int, queues: int) -> list[Row]:
             what = f"{archive.record_bytes / 1e9:.2f} GB in {queues} queues"
             for where, place in archive.places:
                 view = opened(place.url, place.server.store())
-                rows += _rows(place, view, f"level {level}, {what}, from {where}")
+                rows += _rows(place, view, place.provider(), f"level {level}, {what}, from {where}")
+            far = Watched(archive.provider(), FAR_SECONDS)
+            where = f"{archive.server.name}, every GET {FAR_SECONDS * 1000:.0f} ms late"
+            rows += _rows(archive, _seen_by(far), far, f"level {level}, {what}, from {where}")
     return rows
+
+
+def _seen_by(provider: Any) -> View:
+    """The archive as a reader sees it that has this provider."""
+    keys = ArchiveKeys("DefaultCluster", "broker-a")
+    return ArchiveReader(provider, keys, MemoryStore(), table_cache_bytes=64 * MIB).at()
 
 
 def _collected(view: View) -> None:
@@ -61,8 +76,8 @@ def _collected(view: View) -> None:
             view.log.provider.delete(view.keys.key(item.path))
 
 
-def _rows(archive: ColdArchive, view: View, what: str) -> list[Row]:
-    provider = archive.provider()
+def _rows(archive: ColdArchive, view: View, provider: Any, what: str) -> list[Row]:
+    """``provider``: the baseline's, which is closed."""
     segments = [view.keys.key(item.path) for item in view.state.objects() if item.level == 2]
     pieces = [
         (item.key, start, min(8 * MIB, item.length - start))
