@@ -12,6 +12,18 @@ _REMOTING_CODEC = "tests/unit/test_remoting_codec.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/codec/record/frame.py",
+        "    return bool((heads == (size << 32 | magic)).all())\n",
+        "    return True\n",
+        "tests/unit/test_record_edges.py",
+    ),
+    Mutant(
+        "tiered/codec/record/frame.py",
+        "    if rest or found != size or magic not in (MAGIC_V1, MAGIC_V2):\n",
+        "    if rest or found != size:\n",
+        "tests/unit/test_record_edges.py",
+    ),
+    Mutant(
         "tiered/codec/format/training.py",
         'checked(data, section, what="the dictionary", key=key)',
         "data",

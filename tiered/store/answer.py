@@ -18,7 +18,7 @@ retry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tiered.archive.read.view import ever_archived
 from tiered.archive.state.view import ArchiveState
@@ -29,8 +29,7 @@ from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, Queue
 NOWHERE = QueueOffset(0)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPlace:
+class ReadPlace(NamedTuple):
     """Where a read goes on: the queue's current generation, its bounds, and ``stop``, the next hole's start or the end."""
 
     queue: MessageQueue

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import replace
 from functools import partial
 
 from tiered.archive.read.view import View
@@ -105,7 +104,7 @@ class Puller:
     def _decided(self, view: View, pull: Pull) -> GetMessageResult | LitePlace | ReadPlace:
         known = self._places.find(view.state, pull.queue, pull)
         if known is not None:
-            return replace(known, offset=QueueOffset(pull.offset))
+            return known._replace(offset=QueueOffset(pull.offset))
         found = decide_lite(view.state, pull) or decide(view.state, pull)
         if isinstance(found, ReadPlace):
             self._places.learn(view.state, found)

@@ -100,22 +100,23 @@ def edges_of(buffer: Buffer, rows: int) -> npt.NDArray[np.int64] | None:
     length = memoryview(buffer).nbytes
     if not 0 < rows <= length // MIN_RECORD_BYTES:
         return None
-    edges = _even_edges(buffer, rows, length)
-    if edges is None:
-        edges = _uneven_edges(buffer, rows, length)
+    if _are_even(buffer, rows, length):
+        return np.arange(0, length + 1, length // rows, dtype=np.int64)
+    edges = _uneven_edges(buffer, rows, length)
     if edges is None:
         return None
     magics = gather(buffer, edges[:-1] + MAGIC_AT, ">u4")
     return edges if ((magics == MAGIC_V1) | (magics == MAGIC_V2)).all() else None
 
 
-def _even_edges(buffer: Buffer, rows: int, length: int) -> npt.NDArray[np.int64] | None:
-    """Edges of records that are all of one size, as those of many applications are; else ``None``."""
+def _are_even(buffer: Buffer, rows: int, length: int) -> bool:
+    """Whether all records are of one size and one magic, as those of many applications are."""
     size, rest = divmod(length, rows)
-    if rest:
-        return None
-    edges = np.arange(rows + 1, dtype=np.int64) * size
-    return edges if (gather(buffer, edges[:-1], ">i4") == size).all() else None
+    found, magic = SIZE_AND_MAGIC.unpack_from(buffer)
+    if rest or found != size or magic not in (MAGIC_V1, MAGIC_V2):
+        return False
+    heads: npt.NDArray[np.uint64] = np.ndarray((rows,), ">u8", buffer=buffer, strides=(size,))
+    return bool((heads == (size << 32 | magic)).all())
 
 
 def _uneven_edges(buffer: Buffer, rows: int, length: int) -> npt.NDArray[np.int64] | None:
