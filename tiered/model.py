@@ -13,6 +13,8 @@ from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple, NewType, overload
 
+from msgspec import Struct, field
+
 PhysicalOffset = NewType("PhysicalOffset", int)
 """Byte position in the broker's commitlog, within one lineage."""
 
@@ -26,9 +28,9 @@ OFF_QUEUE_TOPIC = "!off-queue"
 """Hidden topic, queue 0, for prepared and rollback records: they own no queue offset in the broker."""
 
 
-class MessageQueue(NamedTuple):
-    """A queue of this broker: RocketMQ's (topic, queue id). A tuple, since it is the key of most look-ups: its hash and its
-    comparison are then no calls of Python's."""
+class MessageQueue(Struct, frozen=True, order=True, gc=False):
+    """A queue of this broker: RocketMQ's (topic, queue id). It is the key of most look-ups, so its hash and its comparison are
+    no calls of Python's; and no tuple, which JSON would take for a list."""
 
     topic: str
     queue_id: int
@@ -67,16 +69,14 @@ class Progress:
     crc_from: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunId:
+class RunId(Struct, frozen=True, gc=False):
     """A run's identity: the commit that appended it and its number among that commit's runs."""
 
     commit_seq: int
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRef:
+class ObjectRef(Struct, frozen=True, gc=False):
     """An object's identity in the fold: the commit that added it and its number among that commit's objects."""
 
     commit_seq: int
@@ -201,7 +201,7 @@ class ArchiveCommit(NamedTuple):
     commit: int
 
 
-class GetMessageResult(NamedTuple):
+class GetMessageResult(Struct, frozen=True):
     """RocketMQ's answer to a pull: ``records`` are the stored records verbatim, in queue order, with their queue offsets.
 
     ``next_begin_offset`` is where to go on; ``min_offset``/``max_offset`` are the archive's own, half-open.
@@ -211,7 +211,7 @@ class GetMessageResult(NamedTuple):
     next_begin_offset: QueueOffset
     min_offset: QueueOffset
     max_offset: QueueOffset
-    records: Records = Records()
+    records: Records = field(default_factory=Records)
     queue_offsets: tuple[QueueOffset, ...] = ()
 
     @property

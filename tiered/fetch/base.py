@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from tiered.model import MessageQueue, QueueOffset, Records
 
 
-class ReaderId(NamedTuple):
+class ReaderId(Struct, frozen=True, gc=False):
     """Who reads: a consumer group or, for broadcasting consumers, one ``client`` of it, each with a position of its own."""
 
     group: str
     client: str | None = None
 
 
-class FetchedRecords(NamedTuple):
+class FetchedRecords(Struct, frozen=True):
     """Records verbatim in queue order with their (first) queue offsets.
 
     ``next_offset`` is where to go on: behind the last record looked at and behind any hole found there. ``examined``: records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tiered.fetch.base import ReaderId
 from tiered.filter.base import RowFilter
@@ -13,7 +13,7 @@ MAX_TRANSFER_BYTES = 256 * KIB
 """Most bytes of an answer unless told otherwise: RocketMQ's ``maxTransferBytesOnMessageInMemory``."""
 
 
-class Pull(NamedTuple):
+class Pull(Struct, frozen=True):
     """Records of a queue from queue offset ``offset`` on, for ``reader``.
 
     At most ``max_count`` and ``max_bytes``, but at least one record if there is one, however large. ``row_filter``: ``None``

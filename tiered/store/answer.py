@@ -18,7 +18,7 @@ retry.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct, structs
 
 from tiered.archive.read.view import ever_archived
 from tiered.archive.state.view import ArchiveState
@@ -29,7 +29,7 @@ from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue, Queue
 NOWHERE = QueueOffset(0)
 
 
-class ReadPlace(NamedTuple):
+class ReadPlace(Struct, frozen=True):
     """Where a read goes on: the queue's current generation, its bounds, and ``stop``, the next hole's start or the end."""
 
     queue: MessageQueue
@@ -94,7 +94,8 @@ def finish(place: ReadPlace, fetched: FetchedRecords) -> GetMessageResult:
     )  # fmt: skip
     if fetched.next_offset > place.stop:
         kept = sum(1 for o in fetched.queue_offsets if o < place.stop)
-        result = result._replace(
+        result = structs.replace(
+            result,
             next_begin_offset=place.stop,
             records=fetched.records[:kept],
             queue_offsets=fetched.queue_offsets[:kept],
@@ -102,6 +103,7 @@ def finish(place: ReadPlace, fetched: FetchedRecords) -> GetMessageResult:
     if result.records:
         return result
     moved = result.next_begin_offset > place.offset
-    return result._replace(
+    return structs.replace(
+        result,
         status=GetMessageStatus.NO_MATCHED_MESSAGE if moved else GetMessageStatus.OFFSET_FOUND_NULL,
     )

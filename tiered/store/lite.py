@@ -11,6 +11,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 
+from msgspec import structs
+
 from tiered.archive.read.keptaliases import MOST_SKIPPED, KeptAliases, readable_from
 from tiered.archive.read.litefile import known_lite
 from tiered.archive.state.aliases import AliasRun, alias_runs
@@ -100,7 +102,9 @@ def _passed(state: ArchiveState, known: QueueState, hole: GetMessageResult) -> G
     begin = QueueOffset(readable_from(state, known))
     if begin < hole.next_begin_offset:
         return hole
-    return hole._replace(status=GetMessageStatus.OFFSET_TOO_SMALL, next_begin_offset=begin, min_offset=begin)
+    return structs.replace(
+        hole, status=GetMessageStatus.OFFSET_TOO_SMALL, next_begin_offset=begin, min_offset=begin
+    )
 
 
 def _aliases(runs: Iterable[AliasRun], offset: int) -> Iterator[_Alias]:
@@ -122,8 +126,8 @@ def read_lite(place: LitePlace, pull: Pull, fetch: Fetch) -> Steps[GetMessageRes
     size, following = 0, place.aliases[0].offset
     for part in _stretches(place.aliases):
         lead = part[0]
-        wanted = pull._replace(
-            topic=lead.queue.topic, queue_id=lead.queue.queue_id, offset=lead.queue_offset,
+        wanted = structs.replace(
+            pull, topic=lead.queue.topic, queue_id=lead.queue.queue_id, offset=lead.queue_offset,
             max_count=len(part), max_bytes=max(1, pull.max_bytes - size), row_filter=None,
         )  # fmt: skip
         fetching = fetch(wanted, lead.generation)
@@ -149,10 +153,10 @@ def read_lite(place: LitePlace, pull: Pull, fetch: Fetch) -> Steps[GetMessageRes
             break
     if following == place.aliases[0].offset:  # the record lies in a gap: it was lost
         missing = GetMessageStatus.OFFSET_FOUND_NULL
-        return place.answer._replace(status=missing, next_begin_offset=QueueOffset(following + 1))
+        return structs.replace(place.answer, status=missing, next_begin_offset=QueueOffset(following + 1))
     status = GetMessageStatus.FOUND if records else GetMessageStatus.NO_MATCHED_MESSAGE
-    return place.answer._replace(
-        status=status, next_begin_offset=QueueOffset(following),
+    return structs.replace(
+        place.answer, status=status, next_begin_offset=QueueOffset(following),
         records=Records.of(records), queue_offsets=tuple(offsets),
     )  # fmt: skip
 

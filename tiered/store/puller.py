@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from functools import partial
 
+from msgspec import structs
+
 from tiered.archive.read.view import View
 from tiered.errors import NotFound, Unavailable
 from tiered.fetch.base import FetchedRecords
@@ -104,7 +106,7 @@ class Puller:
     def _decided(self, view: View, pull: Pull) -> GetMessageResult | LitePlace | ReadPlace:
         known = self._places.find(view.state, pull.queue, pull)
         if known is not None:
-            return known._replace(offset=QueueOffset(pull.offset))
+            return structs.replace(known, offset=QueueOffset(pull.offset))
         found = decide_lite(view.state, pull) or decide(view.state, pull)
         if isinstance(found, ReadPlace):
             self._places.learn(view.state, found)

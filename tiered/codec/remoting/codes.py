@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tiered.errors import Invalid
 from tiered.model import BoundaryType
@@ -148,7 +149,7 @@ def is_logical(fields: Mapping[str, str]) -> bool:
     return fields.get("bname", "").startswith(LOGICAL_BROKER_PREFIX) or truth(fields, "lo")
 
 
-class PullRequest(NamedTuple):
+class PullRequest(Struct, frozen=True):
     """Codes 11 and 361. ``max_bytes`` ``None``: the client sets no limit. ``subscription`` ``None``: see its heartbeat."""
 
     group: str
@@ -182,7 +183,7 @@ class PullRequest(NamedTuple):
         )
 
 
-class PullBounds(NamedTuple):
+class PullBounds(Struct, frozen=True):
     """Fields of every pull answer of a broker that looked at its store: queue offsets, [``min_offset``, ``max_offset``)."""
 
     next_offset: int

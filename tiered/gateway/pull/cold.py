@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from cachetools import LRUCache
+from msgspec import structs
 
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import (
@@ -218,7 +219,7 @@ class Pulls:
             if self._clock.monotonic() - started >= SCAN_SECONDS:
                 break
             offset = following
-            asked = asked._replace(offset=offset)
+            asked = structs.replace(asked, offset=offset)
         if offset != pull.offset and result.status in _AT_END | {GetMessageStatus.OFFSET_FOUND_NULL}:
             # What was scanned before is an answer of its own; the next pull meets the end or the hole.
             return GetMessageResult(
@@ -247,7 +248,11 @@ class Pulls:
         if not result.max_offset > cold.bounds.max_offset >= 0:
             return cold
         end = await self._coverage.end(cold.connection, cold.queue)
-        return cold if end is None else cold._replace(bounds=cold.bounds._replace(max_offset=end))
+        return (
+            cold
+            if end is None
+            else structs.replace(cold, bounds=structs.replace(cold.bounds, max_offset=end))
+        )
 
     def _lost(self, cold: ColdPull, end: int, status: GetMessageStatus) -> Command | None:
         """Nobody has the messages: a hole in an archived queue, or a queue that was over before the archive began."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct, structs
 
 from tiered.codec.remoting.codes import PullBounds, PullRequest, PullStatus, ResponseCode
 from tiered.codec.remoting.frame import Bytes, Command
@@ -15,7 +15,7 @@ from tiered.gateway.reply import changed
 from tiered.model import MessageQueue, QueueOffset
 
 
-class ColdPull(NamedTuple):
+class ColdPull(Struct, frozen=True):
     """A pull, the broker's ``answer`` to it, and ``why`` that answer is held. Offsets are queue offsets.
 
     ``bounds``: the broker's, of its answer or newer ones; ``wanted``: the filter, ``None`` takes all, made of the
@@ -49,7 +49,7 @@ class ColdPull(NamedTuple):
 
     def at(self, offset: QueueOffset) -> ColdPull:
         """The same pull, moved on."""
-        return self._replace(pull=self.pull._replace(offset=int(offset)))
+        return structs.replace(self, pull=structs.replace(self.pull, offset=int(offset)))
 
     def moved(self, following: int, remark: str) -> Command:
         """The client is told to go on at ``following``."""
