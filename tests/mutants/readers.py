@@ -199,7 +199,7 @@ MUTANTS = (
         "tiered/cli/access.py",
         "                if scope.everything and not pieces and partial.scattered:\n",
         "                if False:\n",
-        "tests/scenes/test_cli_pages.py -k summed_up_from_a_disk",
+        "tests/scenes/test_cli_pages.py -k folded_on_a_disk",
     ),
     Mutant(
         "tiered/archive/log/reader.py",
