@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import uvloop
+from msgspec import structs
 
 from tiered.allocator import calm_collector, keep_freed_memory
 from tiered.archive.keys import ArchiveKeys
@@ -272,9 +272,8 @@ class GatewayProcess:
 
     async def _ask(self, address: str, request: Command, seconds: float) -> Command:
         if self._keys is not None:
-            request = replace(
-                request, ext={**request.ext, **signature(self._keys, request.ext, request.body)}
-            )
+            signed = {**request.ext, **signature(self._keys, request.ext, request.body)}
+            request = structs.replace(request, ext=signed)
         return await self._app.brokers.ask(address, request, seconds)
 
     def _key_values(self, stack: ExitStack) -> KeyValueDoor | None:
