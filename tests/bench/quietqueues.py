@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.bench.backlog import check_archive
+from tests.bench.backlog import DICTIONARY, check_archive
 from tests.bench.run import TIERED, Row, idle_run, once
 from tests.kit.measured import Measured, measure
 
 BODY_BYTES = 64
 TOPICS = 100
-DICTIONARY = "dispatch.dictionary_bytes=8KiB"
 ROUNDS = 2
 
 

@@ -16,15 +16,12 @@ import pyarrow.parquet as pq
 from tests.bench.aged import maintain, two_days_ago
 from tests.bench.cold import ColdArchive, Watched, cold, raw_gets
 from tests.bench.run import Row, expect
-from tests.kit.oracle import opened
+from tests.kit.oracle import opened, seen_by
 from tiered.allocator import keep_freed_memory
 from tiered.archive.care.look import look
-from tiered.archive.keys import ArchiveKeys
-from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import READ_AHEAD, Verifier
 from tiered.archive.read.view import View
 from tiered.clock import SystemClock
-from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
 
 MIB = 1 << 20
@@ -56,16 +53,10 @@ def verifying(work: Path, messages: int, queues: int) -> list[Row]:
             for where, place in archive.places:
                 view = opened(place.url, place.server.store())
                 rows += _rows(place, view, place.provider(), f"level {level}, {what}, from {where}")
-            far = Watched(archive.provider(), FAR_SECONDS)
+            far: Any = Watched(archive.provider(), FAR_SECONDS)
             where = f"{archive.server.name}, every GET {FAR_SECONDS * 1000:.0f} ms late"
-            rows += _rows(archive, _seen_by(far), far, f"level {level}, {what}, from {where}")
+            rows += _rows(archive, seen_by(far), far, f"level {level}, {what}, from {where}")
     return rows
-
-
-def _seen_by(provider: Any) -> View:
-    """The archive as a reader sees it that has this provider."""
-    keys = ArchiveKeys("DefaultCluster", "broker-a")
-    return ArchiveReader(provider, keys, MemoryStore(), table_cache_bytes=64 * MIB).at()
 
 
 def _collected(view: View) -> None:
@@ -76,7 +67,7 @@ def _collected(view: View) -> None:
             view.log.provider.delete(view.keys.key(item.path))
 
 
-def _rows(archive: ColdArchive, view: View, provider: Any, what: str) -> list[Row]:
+def _rows(archive: ColdArchive, view: View, provider: Provider, what: str) -> list[Row]:
     """``provider``: the baseline's, which is closed."""
     segments = [view.keys.key(item.path) for item in view.state.objects() if item.level == 2]
     pieces = [

@@ -24,6 +24,7 @@ from tiered.archive.state.view import ArchiveState
 from tiered.clock import SystemClock
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
+from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.settings import MIB, Encryption, Store
 
@@ -155,7 +156,11 @@ class Verdict:
 def opened(archive_url: str, store: Store | None = None, *, key_file: str = "") -> View:
     """An archive as a fresh reader sees it: nothing local, everything from the store. ``key_file``: of an encrypted one."""
     provider = open_provider(archive_url, store or Store(), SystemClock())
-    provider = encrypted(provider, Encryption(key_file=key_file))
+    return seen_by(encrypted(provider, Encryption(key_file=key_file)))
+
+
+def seen_by(provider: Provider) -> View:
+    """``opened`` for a provider that is there."""
     keys = ArchiveKeys("DefaultCluster", "broker-a")
     return ArchiveReader(provider, keys, MemoryStore(), table_cache_bytes=64 * MIB).at()
 

@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/store/puller.py",
-        "            look = self._follower.follow_async(force=missing, here=here)\n",
+        "            look = self._follower.follow_async(force=gone.any, here=here)\n",
         "            look = self._follower.follow_async(force=False, here=here)\n",
         "tests/scenes/test_aged_pulls.py::test_a_change_during_a_pull",
     ),

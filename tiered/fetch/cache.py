@@ -78,7 +78,7 @@ class BlockCache:
         """A block, which counts as read from here on."""
         now = self._now()
         with self._lock:
-            try:
+            try:  # ``get`` of cachetools looks twice
                 entry = self._entries[key]
             except KeyError:
                 return None

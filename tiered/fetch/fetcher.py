@@ -118,10 +118,8 @@ class Fetcher:
         if block is None:
             return None
         found = taken_within(block, pull.offset, standing.run_end, pull.max_count, pull.max_bytes)
-        if found is None:
-            return (
-                None  # the block ends here: what comes next belongs to this answer, or is to be fetched ahead
-            )
+        if found is None:  # the block ends: what comes next belongs to this answer, or is to be fetched ahead
+            return None
         reader.go_on(standing, pull.offset, found.next_offset, found.records.size_bytes)
         now = self._clock.monotonic()
         self._expiry.observe(pull.reader, queue, found.next_offset, now, begin=pull.offset)
@@ -175,7 +173,7 @@ class Fetcher:
     def _reader(self, who: ReaderId, queue: MessageQueue) -> Reader:
         name = who, queue
         with self._lock:
-            try:
+            try:  # ``get`` of cachetools looks twice
                 return self._readers[name]
             except KeyError:
                 account = self.shares.account(who, queue.topic)

@@ -22,6 +22,11 @@ class GoneObjects:
         self._lost = lost
         self._met: dict[str, int] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether one was met."""
+        return bool(self._met)
+
     def met(self, gone: NotFound) -> None:
         """Returns where another look may help. Raises what ``lost`` says if as many as should were of no help for this very
         object, and ``Unavailable`` where each look leads to another one that is gone."""

@@ -27,7 +27,7 @@ class KnownPlaces:
         """What ``decide`` has said of an offset at or below the pull's, and would say of that: neither a hole nor the end lies
         between the two. ``queue``: that of the pull."""
         with self._lock:
-            try:
+            try:  # ``get`` of cachetools looks twice
                 found = self._places[queue] if state is self._state else None
             except KeyError:
                 return None

@@ -76,7 +76,7 @@ class Puller:
         return self._counted(result)
 
     def _found(self, pull: Pull, here: bool) -> Steps[GetMessageResult]:
-        looked, missing, gone = False, False, GoneObjects(self._follower.lost)
+        looked, gone = False, GoneObjects(self._follower.lost)
         if not here:
             opened = self._follower.ready_async()
             yield opened
@@ -95,11 +95,10 @@ class Puller:
                     return finish(found, fetching.result())
                 except NotFound as error:
                     gone.met(error)
-                    missing = True
             elif looked or found.status not in ELSEWHERE:
                 return found
             looked = True
-            look = self._follower.follow_async(force=missing, here=here)
+            look = self._follower.follow_async(force=gone.any, here=here)
             yield look
             look.result()
 

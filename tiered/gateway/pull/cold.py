@@ -248,11 +248,9 @@ class Pulls:
         if not result.max_offset > cold.bounds.max_offset >= 0:
             return cold
         end = await self._coverage.end(cold.connection, cold.queue)
-        return (
-            cold
-            if end is None
-            else structs.replace(cold, bounds=structs.replace(cold.bounds, max_offset=end))
-        )
+        if end is None:
+            return cold
+        return structs.replace(cold, bounds=structs.replace(cold.bounds, max_offset=end))
 
     def _lost(self, cold: ColdPull, end: int, status: GetMessageStatus) -> Command | None:
         """Nobody has the messages: a hole in an archived queue, or a queue that was over before the archive began."""
