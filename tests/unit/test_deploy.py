@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from prometheus_client.metrics import MetricWrapperBase
 
 from tiered.cli.main import VERBS, build
 from tiered.daemon.checks import check
@@ -407,30 +408,45 @@ def named_metrics(expression: str) -> set[str]:
     return set(re.findall(r"\btiered_[a-z_]+", expression))
 
 
-def exposed_gauges() -> dict[str, str]:
+def exposed_kinds() -> dict[str, str]:
     """Our metrics, and the type of each."""
     return dict(re.findall(r"^# TYPE (tiered_\w+) (\w+)$", Metrics().expose().decode(), re.MULTILINE))
 
 
-def sink_alerts() -> list[dict[str, Any]]:
-    (group,) = yaml.safe_load((DEPLOY / "sinks-alerts.yaml").read_text(encoding="utf-8"))["groups"]
+def labels_of(metric: str) -> set[str]:
+    """Names of the labels that a metric is declared with."""
+    declared = Metrics().registry._names_to_collectors[metric]
+    assert isinstance(declared, MetricWrapperBase), metric
+    return set(declared._labelnames)
+
+
+def alerts(name: str) -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load((DEPLOY / f"{name}-alerts.yaml").read_text(encoding="utf-8"))["groups"]
     rules: list[dict[str, Any]] = group["rules"]
     return rules
 
 
-def test_alerts_of_sinks_ask_for_what_is_exposed_and_each_has_its_page() -> None:
-    guide = (DEPLOY / "sinks.md").read_text(encoding="utf-8")
-    pages = re.findall(r"^## (Sink\w+)$", guide, re.MULTILINE)
-    assert [rule["alert"] for rule in sink_alerts()] == pages, "a heading for each, in their order"
-    gauges = exposed_gauges()
-    for rule in sink_alerts():
+@pytest.mark.parametrize(
+    ("name", "guide", "headings"), [("sinks", "sinks.md", r"Sink\w+"), ("archive", "alerts.md", r"\w+")]
+)
+def test_alerts_ask_for_what_is_exposed_and_each_has_its_page(name: str, guide: str, headings: str) -> None:
+    pages = re.findall(rf"^## ({headings})$", (DEPLOY / guide).read_text(encoding="utf-8"), re.MULTILINE)
+    assert [rule["alert"] for rule in alerts(name)] == pages, "a heading for each, in their order"
+    kinds = exposed_kinds()
+    for rule in alerts(name):
         named = named_metrics(rule["expr"])
         assert named, rule["alert"]
-        assert {gauges.get(name) for name in named} == {"gauge"}, rule["alert"]
+        for metric in named:
+            # A counter is only asked how much it grew, by its full name: what it has come to says nothing of now.
+            assert kinds.get(metric) == ("counter" if metric.endswith("_total") else "gauge"), rule["alert"]
+            if metric.endswith("_total"):
+                assert f"increase({metric}[" in rule["expr"], rule["alert"]
         assert rule["labels"]["severity"] in ("warning", "critical")
-        assert rule["annotations"]["runbook"] == f"deploy/sinks.md#{rule['alert'].lower()}"
-        per_sink = any(name.startswith("tiered_sink_") for name in named)
-        assert ("{{ $labels.sink }}" in rule["annotations"]["summary"]) == per_sink, rule["alert"]
+        assert rule["annotations"]["runbook"] == f"deploy/{guide}#{rule['alert'].lower()}"
+        shown = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        assert shown <= set.union(*(labels_of(metric) for metric in named)), rule["alert"]
+        if any(metric.startswith("tiered_sink_") for metric in named):
+            assert shown == {"sink"}, rule["alert"]
 
 
 def test_no_figure_of_sinks_is_left_out_of_the_dashboard_and_the_guide() -> None:
@@ -441,7 +457,7 @@ def test_no_figure_of_sinks_is_left_out_of_the_dashboard_and_the_guide() -> None
         for target in panel.get("targets", [])
         for name in named_metrics(target["expr"])
     }
-    figures = {name for name in exposed_gauges() if name.startswith(("tiered_sink_", "tiered_sinks_"))}
+    figures = {name for name in exposed_kinds() if name.startswith(("tiered_sink_", "tiered_sinks_"))}
     assert shown == figures
     guide = (DEPLOY / "sinks.md").read_text(encoding="utf-8")
     assert {name for name in named_metrics(guide) if name.startswith("tiered_sink")} == figures
