@@ -176,6 +176,11 @@ def test_a_month_by_a_table_of_prices(
     assert tiered("status", "--archive", place[1], "--prices", tmp_path / "none.toml").code == 5
 
 
+def test_whether_anything_is_collected(place: tuple[Path, str]) -> None:
+    assert status(place)["collection"] == "off: gc.enabled is false, so what nothing refers to stays stored"
+    assert status(place, "--set", "gc.enabled=true")["collection"] == "on"
+
+
 def test_what_waits_for_deletion(place: tuple[Path, str]) -> None:
     assert status(place)["wait_for_deletion"] == {"keys": 0, "objects": 0, "bytes": 0}
     small = ("--set", "gc.enabled=true", "--set", "archive.takeover_wait_ms=0", "--take-over")

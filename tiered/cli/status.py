@@ -191,8 +191,12 @@ def stored(view: ArchiveState, objects: Sequence[ObjectState]) -> dict[str, obje
 
 
 def waiting(found: Figures, settings: Settings) -> dict[str, object]:
-    """What maintenance would merge and seal at this moment; why nothing is sealed, if nothing is."""
-    told: dict[str, object] = {"sealing": SealOptions.of(settings).off or "on"}
+    """What maintenance would merge and seal at this moment; why nothing is sealed, or collected, if nothing is."""
+    kept = "off: gc.enabled is false, so what nothing refers to stays stored"
+    told: dict[str, object] = {
+        "collection": "on" if settings.gc.enabled else kept,
+        "sealing": SealOptions.of(settings).off or "on",
+    }
     rows: Sequence[Window | Sealable]
     for name, rows in (("merging", found.merging), ("sealing", found.sealing)):
         told[f"wait_for_{name}"] = {
