@@ -218,8 +218,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/care/mend.py",
-        "        reader, state, bounds = self._log.reader, self._log.frozen(), self._options.bounds\n",
-        "        reader, state, bounds = self._log.reader, self._log.proven(), self._options.bounds\n",
+        "        job = job_of(self._log.frozen(), item, bounds.job_bytes)\n",
+        "        job = job_of(self._log.proven(), item, bounds.job_bytes)\n",
         "tests/scenes/test_mend.py -k walk_over_a_fold_that_changes",
     ),
     Mutant(

@@ -205,9 +205,27 @@ MUTANTS = (
         f"{_MENDING}::test_a_copy_that_is_damaged_too_is_not_believed",
     ),
     Mutant(
+        "tiered/archive/care/othercopy.py",
+        "        except Unavailable as error:\n",
+        "        except ZeroDivisionError as error:\n",
+        f"{_MENDING}::test_where_the_copy_cannot_help_the_other_sources_are_asked",
+    ),
+    Mutant(
         _MEND,
-        "            if found != reader.identity.archive_id:\n",
-        "            if not found:\n",
+        "                if remedy.item is None:  # nothing else has it\n",
+        "                if remedy.item is not None:\n",
+        f"{_MENDING}::test_where_the_copy_cannot_help_the_other_sources_are_asked",
+    ),
+    Mutant(
+        _MEND,
+        "        raise lacking or away or NotFound(",
+        "        raise lacking or NotFound(",
+        f"{_MENDING}::test_a_copy_that_does_not_answer_is_named_and_asked_again",
+    ),
+    Mutant(
+        "tiered/archive/care/othercopy.py",
+        "        if found != mine:\n",
+        "        if not found:\n",
         f"{_MENDING}::test_another_archive_is_no_copy",
     ),
     Mutant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from tests.kit.movingfold import nobody_walks_over_the_live_fold
 from tests.kit.scrubbing import Scrubbing, flip, overwrite, paths
 from tests.kit.sealing import after_midnight, all_rows, seal_all
 from tiered.archive.care.commitlog import LocalRecords
-from tiered.archive.care.mend import PUT_AGAIN, WRITTEN_ANEW, Mend
+from tiered.archive.care.mend import MEND_AGAIN_SECONDS, PUT_AGAIN, WRITTEN_ANEW, Mend
 from tiered.archive.keys import CommitKey, build
 from tiered.archive.log.identity import ensure_identity
 from tiered.archive.log.maintenance import Done, OwnKeys
@@ -30,6 +30,7 @@ from tiered.codec.format.sections import SectionKind
 from tiered.errors import Refused, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
+from tiered.provider.wrap import Wrapped
 
 
 class Mending:
@@ -147,6 +148,7 @@ def test_a_large_object_is_written_anew_in_parts(made: Scene) -> None:
 @pytest.mark.parametrize("made", ["level 0", "level 1", "inside commits"], indirect=True)
 def test_a_copy_that_is_damaged_too_is_not_believed(made: Scene) -> None:
     mending = Mending(made)
+    uncollected_gone(made)
     path = needed(made)[0]
     sound = flip(made.provider, path, 100)
     flip(mending.copy, path, 101)
@@ -160,6 +162,66 @@ def test_a_copy_that_is_damaged_too_is_not_believed(made: Scene) -> None:
     assert [one.trouble for one in mending.all() if one.trouble]
     overwrite(mending.copy, path, sound)
     mending.all()
+    mending.check_whole()
+
+
+class Away(Wrapped):
+    """A store that does not answer."""
+
+    def around(self) -> AbstractContextManager[None]:
+        raise Unavailable("it is away")
+
+
+def useless(mending: Mending, trouble: str) -> None:
+    """A copy that cannot help."""
+    if trouble == "does not answer":
+        mending.copy = Away(mending.copy)
+    elif trouble == "is not there":
+        mending.copy = MemoryProvider("", ManualClock())
+    else:
+        for path in needed(mending.made):
+            if trouble == "lacks it":
+                mending.copy.delete(KEYS.key(path))
+            else:
+                flip(mending.copy, path, 101)
+
+
+@pytest.mark.parametrize("trouble", ["lacks it", "has it damaged", "is not there", "does not answer"])
+@pytest.mark.parametrize("missing", [True, False])
+def test_where_the_copy_cannot_help_the_other_sources_are_asked(
+    made: Scene, trouble: str, missing: bool
+) -> None:
+    mending = Mending(made)
+    useless(mending, trouble)
+    before = [path for path in needed(made) if not (missing and path.startswith("commit/"))]
+    for path in before:
+        if missing:
+            made.provider.delete(KEYS.key(path))
+        else:
+            flip(made.provider, path, 100)
+    done = mending.all(mending.task(local=True))
+    assert [one.trouble for one in done if one.trouble] == []
+    assert not set(before) & set(needed(made)), "written anew"
+    mending.check_whole()
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_copy_that_does_not_answer_is_named_and_asked_again(made: Scene, missing: bool) -> None:
+    mending = Mending(made)
+    uncollected_gone(made)
+    whole, path = mending.copy, needed(made)[0]
+    useless(mending, "does not answer")
+    if missing:
+        made.provider.delete(KEYS.key(path))
+    else:
+        flip(made.provider, path, 100)
+    task = mending.task()
+    (trouble,) = [one.trouble for one in mending.all(task) if one.trouble]
+    assert "the copy of the archive does not answer: it is away" in trouble
+    mending.copy = whole
+    made.clock.advance(MEND_AGAIN_SECONDS)
+    assert task.due(made.clock.monotonic())
+    assert [one.trouble for one in mending.all(mending.task()) if one.trouble] == []
     mending.check_whole()
 
 

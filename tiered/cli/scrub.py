@@ -81,12 +81,6 @@ def command(
     with reading(out, config, archive, sets, whole=once) as opened:
         if not once:
             return _kept(out, opened, state, json=json)
-        settings = opened.loaded.settings
-        if repair and not (copy or settings.scrub.copy_url or store or settings.commitlog_directories):
-            raise Invalid(
-                "--repair needs a copy of the archive, or the broker's commitlog",
-                hint="--copy URL or scrub.copy_url, --store DIR or source.store_dir",
-            )
         if dry_run and not repair:
             return _foretell(out, opened, deep=deep)
         keep_freed_memory()  # requests of megabytes come and go

@@ -3,7 +3,8 @@ of: by the law of create-only stores, nothing is written over.
 
 What is missing and in the copy is put again under its own key, the very bytes. What is damaged stays as it is: the rows of
 its runs are read elsewhere, with every check that a reader makes, and written as a new object, which one ``ReplaceRuns``
-puts in their place. Nothing refers to the damaged object then, and collection takes it like any other.
+puts in their place. So is what is missing and what the copy has not whole. Nothing refers to the damaged object then, and
+collection takes it like any other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.notes import Notebook
+from tiered.archive.care.othercopy import OtherCopy
 from tiered.archive.care.rebuild import rebuilt
 from tiered.archive.care.walk import is_needed
 from tiered.archive.keys import Area, CommitKey, ObjectKey, parse
@@ -21,18 +23,17 @@ from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.read.content import ContentCheck
-from tiered.archive.read.find import find_identity
 from tiered.archive.read.runs import is_segment
 from tiered.archive.rewrite.merge import MergeOptions, replaced
 from tiered.archive.rewrite.plan import Job, job_of
 from tiered.archive.rewrite.sources import Gathered, Sources, UnevenCut
-from tiered.archive.rewrite.writing import rewrite
+from tiered.archive.rewrite.writing import Rewritten, rewrite
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.crashpoint import ScrubPoint, reach
-from tiered.errors import Corrupt, NotFound, Refused, TieredError
+from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
 
@@ -76,9 +77,8 @@ class Mend:
         self._options = options
         self._own_keys = own_keys
         self._book = notebook
-        self._open = copy
+        self._copy = None if copy is None else OtherCopy(log.reader, copy)
         self._local = local
-        self._copy: Provider | None = None
         self._random_bytes = random_bytes
         self._tried: set[str] = set()
         self._next = clock.monotonic()
@@ -144,7 +144,7 @@ class Mend:
             item = fold.object_at(path)
             if item is None or not is_needed(item):
                 return Remedy(path, None, "no run lies in it")
-            if missing and self._open and (is_segment(item) or item.length <= self._options.bounds.job_bytes):
+            if missing and self._copy and (is_segment(item) or item.length <= self._options.bounds.job_bytes):
                 return Remedy(path, PUT_AGAIN, "it is missing", item)
             return Remedy(path, WRITTEN_ANEW, "it is missing" if missing else "it is damaged", item)
         if missing:
@@ -154,7 +154,7 @@ class Mend:
         )
 
     def _again(self, path: str) -> Remedy:
-        if self._open is None:
+        if self._copy is None:
             return Remedy(path, None, "it is missing, and only a copy of the archive has it (scrub.copy_url)")
         return Remedy(path, PUT_AGAIN, "it is missing")
 
@@ -167,15 +167,26 @@ class Mend:
 
     def _mend(self, remedy: Remedy, turn: Turn) -> tuple[Figures, bool]:
         """What was done, and whether nothing is left to be done about this key."""
+        if remedy.how is None:
+            return {}, True
+        lacking: Corrupt | NotFound | None = None
         if remedy.how == PUT_AGAIN:
-            return self._put_again(remedy, turn), True
-        if remedy.how == WRITTEN_ANEW and remedy.item is not None:
+            try:
+                return self._put_again(remedy, turn), True
+            except (Corrupt, NotFound) as error:
+                if remedy.item is None:  # nothing else has it
+                    raise
+                lacking = error
+        assert remedy.item is not None  # of an object
+        try:
             return self._write_anew(remedy.item, turn)
-        return {}, True
+        except (Corrupt, NotFound) as error:
+            raise lacking or error from error
 
     def _put_again(self, remedy: Remedy, turn: Turn) -> Figures:
         """The very bytes under the key that they had, once they are known to be those."""
-        reader, copy = self._log.reader, self._whole_copy()
+        assert self._copy is not None  # or nobody would ask
+        reader, copy = self._log.reader, self._copy.whole()
         key = reader.keys.key(remedy.path)
         if remedy.item is not None:
             self._compare(copy, remedy.item, turn)
@@ -191,11 +202,10 @@ class Mend:
 
     def _write_anew(self, item: ObjectState, turn: Turn) -> tuple[Figures, bool]:
         """Runs of a damaged object, read elsewhere, as an object of level 1; days of a sealed file are sealed again later."""
-        made = self._gathered(item, turn)
+        made = self._made(item, turn)
         if made is None:  # trimmed, or replaced meanwhile
             return {}, True
-        job, gathered = made
-        rewritten = rewrite(job, gathered, self._options.layout, lambda: turn.spend(0))
+        job, rewritten = made
         written_bytes = replaced(
             self._log, self._own_keys, job, rewritten, turn, self._clock.monotonic(), self._random_bytes(16)
         )
@@ -210,28 +220,39 @@ class Mend:
         }
         return figures, after is None or not is_needed(after)
 
-    def _gathered(self, item: ObjectState, turn: Turn) -> tuple[Job, Gathered] | None:
-        """Runs of a damaged object and everything about them; ``None`` if none lie in it. ``Corrupt`` or ``NotFound`` where
-        they are nowhere else."""
-        reader, state, bounds = self._log.reader, self._log.frozen(), self._options.bounds
-        failed: Corrupt | NotFound | None = None
-        if self._open is not None and not is_segment(item):
-            job = job_of(state, item, bounds.job_bytes)
-            if job is None:
-                return None
-            sources = Sources(self._whole_copy(), reader.keys, reader.identity.archive_id, turn.spend)
+    def _made(self, item: ObjectState, turn: Turn) -> tuple[Job, Rewritten] | None:
+        """Runs of a damaged object, written anew from the first source whose bytes are whole; ``None`` if none lie in it.
+        ``Corrupt`` or ``NotFound`` where they are nowhere else. Bodies are compared only while they are written."""
+        lacking: Corrupt | NotFound | None = None
+        for find in (self._in_copy, self._elsewhere):
             try:
-                return job, sources.gather(job)
+                found = find(item, turn)
+                if found is not None:
+                    return found[0], rewrite(*found, self._options.layout, lambda: turn.spend(0))
             except (Corrupt, NotFound) as error:
-                failed = error
-        copy = self._whole_copy if self._open is not None and is_segment(item) else None
-        found = rebuilt(reader, state, item, bounds.job_bytes, turn.spend, self._local, copy)
-        if found is not None:
-            return found.job, found.gathered
-        if job_of(state, item, 1) is None:
+                lacking = lacking or error
+        if job_of(self._log.frozen(), item, 1) is None:
             return None
+        reader, away = self._log.reader, None if self._copy is None else self._copy.away
         key = reader.keys.key(item.path) if item.path else reader.keys.commit(item.ref.commit_seq)
-        raise failed or NotFound("no copy, no local log and no object has its records", key=key)
+        raise lacking or away or NotFound("no copy, no local log and no object has its records", key=key)
+
+    def _in_copy(self, item: ObjectState, turn: Turn) -> tuple[Job, Gathered] | None:
+        """As the copy has the very object; of sealed files ``rebuilt`` asks it, after all else."""
+        reader, bounds = self._log.reader, self._options.bounds
+        job = job_of(self._log.frozen(), item, bounds.job_bytes)
+        if self._copy is None or is_segment(item) or job is None:
+            return None
+        sources = Sources(self._copy.whole(), reader.keys, reader.identity.archive_id, turn.spend)
+        return job, sources.gather(job)
+
+    def _elsewhere(self, item: ObjectState, turn: Turn) -> tuple[Job, Gathered] | None:
+        """As objects that it was made of have its records, or the local log."""
+        copy = self._copy.whole if self._copy is not None and is_segment(item) else None
+        found = rebuilt(
+            self._log.reader, self._log.frozen(), item, self._options.bounds.job_bytes, turn.spend, self._local, copy
+        )  # fmt: skip
+        return None if found is None else (found.job, found.gathered)
 
     def _compare(self, copy: Provider, item: ObjectState, turn: Turn) -> None:
         """``Corrupt`` or ``NotFound`` unless the copy holds this object, whole."""
@@ -254,21 +275,6 @@ class Mend:
             or (before is not None and before.commit.commit_id != footer.previous_id)
         ):
             raise Corrupt("a commit of the copy is not the one that is missing", key=key, expected=named)
-
-    def _whole_copy(self) -> Provider:
-        """The copy, opened once and found to be of this archive."""
-        if self._copy is None:
-            assert self._open is not None  # or nobody would ask
-            reader, opened = self._log.reader, self._open()
-            found = find_identity(opened, reader.keys).archive_id
-            if found != reader.identity.archive_id:
-                raise Refused(
-                    "what scrub.copy_url names is not a copy of this archive",
-                    hint="name a copy that was made of the archive's own keys", url=opened.url,
-                    expected=reader.identity.archive_id.hex(), found=found.hex(),
-                )  # fmt: skip
-            self._copy = opened
-        return self._copy
 
 
 def _reads(reader: LogReader, seq: int) -> bool:

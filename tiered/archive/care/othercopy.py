@@ -1,0 +1,60 @@
+"""Another copy of the archive, from which the scrub mends: opened when it is first asked, and known to be of this archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from tiered.archive.log.reader import LogReader
+from tiered.archive.read.find import find_identity
+from tiered.errors import NotFound, Refused, Unavailable
+from tiered.provider.base import Provider
+from tiered.provider.wrap import Wrapped
+
+
+class OtherCopy:
+    """``opens`` opens it. A copy that does not answer is like one that lacks what is asked for (``NotFound``): what it cannot
+    give now may lie elsewhere, and other keys do not wait for it. ``away`` is what it said last."""
+
+    def __init__(self, reader: LogReader, opens: Callable[[], Provider]) -> None:
+        self.away: NotFound | None = None
+        self._reader = reader
+        self._opens = opens
+        self._opened: Provider | None = None
+
+    def whole(self) -> Provider:
+        """The copy. ``Refused`` for an archive that is another one; ``NotFound`` where it is not, or does not answer."""
+        if self._opened is None:
+            with self.asked():
+                self._opened = self._of_this_archive(_Asked(self._opens(), self))
+        return self._opened
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """Around each request to it."""
+        try:
+            yield
+        except Unavailable as error:
+            self.away = NotFound(f"the copy of the archive does not answer: {error.said}")
+            raise self.away from error
+
+    def _of_this_archive(self, opened: Provider) -> Provider:
+        found, mine = find_identity(opened, self._reader.keys).archive_id, self._reader.identity.archive_id
+        if found != mine:
+            raise Refused(
+                "what scrub.copy_url names is not a copy of this archive",
+                hint="name a copy that was made of the archive's own keys", url=opened.url,
+                expected=mine.hex(), found=found.hex(),
+            )  # fmt: skip
+        return opened
+
+
+class _Asked(Wrapped):
+    """The copy's own provider, whose every request is one of ``asked``."""
+
+    def __init__(self, inner: Provider, copy: OtherCopy) -> None:
+        super().__init__(inner)
+        self._copy = copy
+
+    def around(self) -> AbstractContextManager[None]:
+        return self._copy.asked()
