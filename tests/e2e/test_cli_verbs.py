@@ -303,6 +303,9 @@ def test_read_inner_batches_gaps_and_generations(small: Small) -> None:
     assert last.out == after[1]
     jumpy = tiered("read", "--archive", small.url, "--topic", "Jumpy", "--queue", 0, "--json", "--offset", 3)
     assert [row["queue_offset"] for row in jumpy.rows] == [10]
+    for words, first in ((("--offset", 3), 3), (("--format", "raw"), 1)):
+        told = tiered("read", "--archive", small.url, "--topic", "Jumpy", "--queue", 0, *words)
+        assert f"not archived: offsets {first} to 9 of Jumpy/0 (a gap, tiered queues shows it)" in told.err
     restarted = tiered("read", "--archive", small.url, "--topic", "Restarted", "--queue", 0, "--json")
     assert [(row["queue_offset"], row["body"]) for row in restarted.rows] == [(0, "new")]
 

@@ -115,6 +115,8 @@ def test_a_run_trims_exactly_what_the_dry_run_said_and_deletes_after_the_grace(p
     for topic in after:
         rows = tiered("read", "--archive", url, "--topic", topic, "--queue", 0, "--json").rows
         assert [row["queue_offset"] for row in rows] == [1]
+        early = tiered("read", "--archive", url, "--topic", topic, "--queue", 0, "--offset", 0)
+        assert f"not archived: offsets 0 to 0 of {topic}/0 (trimmed)" in early.err, "rows are not all"
     data = nobodys_file(place)
     orphan = data / "0000000001-00000000-0000-4000-8000-000000000001"
     orphan.write_bytes(b"of a writer that died")

@@ -22,7 +22,7 @@ from tiered.codec.record.message import decode_message
 from tiered.errors import Invalid, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
-from tiered.model import MessageQueue, QueueOffset
+from tiered.model import GetMessageStatus, MessageQueue, QueueOffset
 from tiered.settings import MIB
 from tiered.store import MessageStore
 from tiered.text.human import Kind
@@ -60,6 +60,9 @@ NO_TIMES = Times(None, None)
 READER = ReaderId("tiered-read")
 BATCH_MESSAGES = 4096
 BATCH_BYTES = 8 * MIB
+NOT_THERE = (GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_FOUND_NULL)
+MOST_HOLES = 20
+"""Each of which is told in a line of its own."""
 
 
 class Format(StrEnum):
@@ -144,12 +147,13 @@ def command(
         # A bar for people, unless the messages themselves move.
         bar = output(json).progress if out_file is not None or not sys.stdout.isatty() else None
         store = stack.enter_context(messages(out, config, archive, sets, as_of=as_of, scope=scope))
+        holes = _Holes(out)
         if queue is None:
-            records = _topic(store, topic, times, count)
+            records = _topic(store, topic, times, count, holes)
         elif compacted:
             records = _compacted(store, MessageQueue(topic, queue), offset, count or None, out, bar, stack)
         else:
-            records = _all(store, topic, queue, offset, times, count, bar, stack)
+            records = _all(store, topic, queue, offset, times, count, bar, stack, holes)
         if format is Format.RAW:
             with _sink(out_file) as sink:
                 sink.writelines(record for _, record in records)
@@ -182,7 +186,27 @@ def _check_asked(times: Times, queue: int | None, offset: int | None, compacted:
         )
 
 
-def _topic(store: MessageStore, topic: str, times: Times, count: int) -> Records:
+class _Holes:
+    """Says what is not there, so that whoever keeps the records knows that they are not all."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._told = 0
+
+    def passed(self, queue: MessageQueue, status: GetMessageStatus, start: int, end: int) -> None:
+        """A reader who asked for [``start``, ``end``) was sent on."""
+        if start >= end:
+            return
+        self._told += 1
+        if self._told > MOST_HOLES:
+            if self._told == MOST_HOLES + 1:
+                self._out.note("and more of them: tiered queues counts the gaps of each queue")
+            return
+        why = "trimmed" if status is GetMessageStatus.OFFSET_TOO_SMALL else "a gap, tiered queues shows it"
+        self._out.note(f"not archived: offsets {start} to {end - 1} of {queue} ({why})")
+
+
+def _topic(store: MessageStore, topic: str, times: Times, count: int, holes: _Holes) -> Records:
     """Messages of every queue of a topic between two times, queue after queue."""
     queues = [found.queue.queue_id for found in store.queues(topic) if found.generation is not None]
     if not queues:
@@ -192,7 +216,8 @@ def _topic(store: MessageStore, topic: str, times: Times, count: int) -> Records
         for queue in queues:
             span = _span(store, topic, queue, times)
             if span is not None:
-                yield from _records(store, topic, queue, *span, None, lambda done: None)
+                at = MessageQueue(topic, queue)
+                yield from _records(store, at, *span, None, lambda done: None, holes)
 
     return islice(records(), count or None)
 
@@ -219,6 +244,7 @@ def _all(
     count: int,
     bar: Bar | None,
     stack: contextlib.ExitStack,
+    holes: _Holes,
 ) -> Records:
     """Every message from an offset or a time on."""
     span = _span(store, topic, queue, times)
@@ -229,7 +255,7 @@ def _all(
     _check_start(start, low, high)
     high = QueueOffset(max(start, span[1]))
     advance = _advance(bar, min(count, high - start) if count else high - start, stack)
-    return _records(store, topic, queue, start, high, count or None, advance)
+    return _records(store, MessageQueue(topic, queue), start, high, count or None, advance, holes)
 
 
 def _compacted(
@@ -277,25 +303,26 @@ def _advance(bar: Bar | None, total: int, stack: contextlib.ExitStack) -> Advanc
 
 def _records(
     store: MessageStore,
-    topic: str,
-    queue: int,
+    queue: MessageQueue,
     offset: int,
     end: int,
     left: int | None,
     advance: Advance,
+    holes: _Holes,
 ) -> Records:
-    """Messages from ``offset`` up to ``end``, at most ``left``, each with its queue offset; holes are stepped over.
-
-    ``advance`` hears how many offsets are behind them.
+    """Messages from ``offset`` up to ``end``, at most ``left``, each with its queue offset; what is not there is stepped over,
+    and ``holes`` hears of it. ``advance`` hears how many offsets are behind them.
     """
     start = offset
     while offset < end and left != 0:
         count = BATCH_MESSAGES if left is None else min(left, BATCH_MESSAGES)
-        found = store.get_message(Pull(READER, topic, queue, offset, count, BATCH_BYTES))
+        found = store.get_message(Pull(READER, queue.topic, queue.queue_id, offset, count, BATCH_BYTES))
         taken = sum(1 for o in found.queue_offsets if o < end)
         yield from zip(found.queue_offsets[:taken], found.records[:taken], strict=True)
         if found.next_begin_offset <= offset:
             return
+        if found.status in NOT_THERE:
+            holes.passed(queue, found.status, offset, min(end, found.next_begin_offset))
         offset = found.next_begin_offset
         advance(offset - start)
         left = None if left is None else left - taken
