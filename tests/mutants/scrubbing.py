@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         _MEND,
-        "        raise lacking or away or NotFound(",
+        "        raise away or lacking or NotFound(",
         "        raise lacking or NotFound(",
         f"{_MENDING}::test_a_copy_that_does_not_answer_is_named_and_asked_again",
     ),

@@ -28,7 +28,7 @@ from tiered.archive.rewrite.writing import Layout
 from tiered.clock import ManualClock
 from tiered.codec.format.sections import SectionKind
 from tiered.errors import Refused, Unavailable
-from tiered.provider.base import Provider
+from tiered.provider.base import Fetched, Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.wrap import Wrapped
 
@@ -166,10 +166,19 @@ def test_a_copy_that_is_damaged_too_is_not_believed(made: Scene) -> None:
 
 
 class Away(Wrapped):
-    """A store that does not answer."""
+    """A store that does not answer, or that has answered only who it is."""
+
+    def __init__(self, inner: Provider, *, known: bool = False) -> None:
+        super().__init__(inner)
+        self._known = known
 
     def around(self) -> AbstractContextManager[None]:
         raise Unavailable("it is away")
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        if self._known and key == KEYS.identity:
+            return self.inner.get(key, start, length)
+        return super().get(key, start, length)
 
 
 def useless(mending: Mending, trouble: str) -> None:
@@ -205,12 +214,15 @@ def test_where_the_copy_cannot_help_the_other_sources_are_asked(
     mending.check_whole()
 
 
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("missing", [True, False])
-def test_a_copy_that_does_not_answer_is_named_and_asked_again(made: Scene, missing: bool) -> None:
+def test_a_copy_that_does_not_answer_is_named_and_asked_again(
+    made: Scene, missing: bool, known: bool
+) -> None:
     mending = Mending(made)
     uncollected_gone(made)
     whole, path = mending.copy, needed(made)[0]
-    useless(mending, "does not answer")
+    mending.copy = Away(whole, known=known)
     if missing:
         made.provider.delete(KEYS.key(path))
     else:

@@ -344,6 +344,25 @@ def test_a_dry_run_says_what_a_run_then_does(small: Scene) -> None:
     assert (after.jobs, after.said) == (0, "no day that is over waits")
 
 
+def test_a_dry_run_says_which_messages_may_be_of_later_days(small: Scene) -> None:
+    """A run reaches over midnight; which of its messages are of which day only they say."""
+    for days, count in ((0, 3), (1, 2)):
+        small.broker.time_ms = MIDNIGHT_MS + days * ONE_DAY_MS - 1000
+        small.send(count)
+    merge_all(small.daemon)
+    (row,) = planned(small, 2)
+    assert (row["day"], row["messages"], row["mixed_messages"]) == ("2023-11-14", 5, 5)
+    assert "5 of the messages are in runs that reach into later days" in sealing(small.daemon).plan().said
+    seal_all(small.daemon)
+    assert [day.day for _, day in places(small)] == [14, 15]
+    for days in (2, 2):
+        small.broker.time_ms = MIDNIGHT_MS + days * ONE_DAY_MS - 1000
+        small.send(2)
+    (row,) = planned(small, 3)
+    assert (row["day"], row["messages"], row["mixed_messages"]) == ("2023-11-16", 4, 0)
+    assert "later days" not in sealing(small.daemon).plan().said
+
+
 def test_nothing_to_do_is_nothing_done(small: Scene) -> None:
     spread(small, 2)
     head = small.state.head()

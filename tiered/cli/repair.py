@@ -88,8 +88,7 @@ def command(
     finally:
         provider.close()
     _tell(out, steps, apply=apply, json=json)
-    left = [s for s in steps if not (apply and (s.put is not None or s.fold_again))]
-    return TieredError.exit_code if left else 0
+    return 0 if apply and all(map(_mended, steps)) or not steps else TieredError.exit_code
 
 
 @contextlib.contextmanager
@@ -131,6 +130,20 @@ def _lost(lost: Lost) -> dict[str, object]:
     }
 
 
+def _mended(step: Step) -> bool:
+    """Whether something was put for it, or it is the local fold alone that is made anew."""
+    return step.put is not None or step.fold_again
+
+
+def _title(steps: list[Step], *, apply: bool) -> str:
+    if not apply:
+        return "what a repair would do"
+    mended = sum(map(_mended, steps))
+    if mended == len(steps):
+        return "repaired"
+    return f"repaired: {mended} of {len(steps)}" if mended else "nothing could be repaired"
+
+
 def _tell(out: Output, steps: list[Step], *, apply: bool, json: bool) -> None:
     if not steps and not json:
         out.note(
@@ -152,12 +165,14 @@ def _tell(out: Output, steps: list[Step], *, apply: bool, json: bool) -> None:
             )
             for s, gone in zip(steps, lost, strict=True)
         ),
-        title="repaired" if apply else "what a repair would do",
+        title=_title(steps, apply=apply),
     )
     rows = [(s.seq, *x.values()) for s, gone in zip(steps, lost, strict=True) for x in gone]
     if rows and not json:
         out.table(LOST, rows, title="lost, a recorded gap now" if apply else "lost: would be a recorded gap")
     if not json and not apply:
         out.note("nothing was written; --apply does it")
-    elif not json:
+    elif not json and any(map(_mended, steps)):
         out.note("tiered verify checks the whole; start the daemon again")
+    elif not json:
+        out.note("nothing was written: restore these keys from the bucket's versions, or from a copy of the archive")

@@ -112,6 +112,8 @@ class Mend:
             self._next = self._clock.monotonic() + MEND_AGAIN_SECONDS
             return Done(more=False)
         remedy = self._remedy(path, self._log.frozen())
+        if self._copy is not None:
+            self._copy.away = None  # of another key
         try:
             figures, done = self._mend(remedy, turn)
         except UnevenCut:
@@ -181,7 +183,8 @@ class Mend:
         try:
             return self._write_anew(remedy.item, turn)
         except (Corrupt, NotFound) as error:
-            raise lacking or error from error
+            away = None if self._copy is None else self._copy.away
+            raise away or lacking or error from error
 
     def _put_again(self, remedy: Remedy, turn: Turn) -> Figures:
         """The very bytes under the key that they had, once they are known to be those."""
@@ -235,7 +238,7 @@ class Mend:
             return None
         reader, away = self._log.reader, None if self._copy is None else self._copy.away
         key = reader.keys.key(item.path) if item.path else reader.keys.commit(item.ref.commit_seq)
-        raise lacking or away or NotFound("no copy, no local log and no object has its records", key=key)
+        raise away or lacking or NotFound("no copy, no local log and no object has its records", key=key)
 
     def _in_copy(self, item: ObjectState, turn: Turn) -> tuple[Job, Gathered] | None:
         """As the copy has the very object; of sealed files ``rebuilt`` asks it, after all else."""

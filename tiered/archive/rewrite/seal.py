@@ -176,8 +176,14 @@ class Sealing:
             "runs": sum(each.runs for each in found),
             "messages": sum(each.messages for each in found),
             "record_bytes": sum(each.record_bytes for each in found),
+            "mixed_messages": sum(each.mixed_messages for each in found),
         }
         said = f"{len(found)} days of topics, {figures['messages']} messages, {figures['record_bytes']} bytes"
+        if figures["mixed_messages"]:
+            said += (
+                f"; {figures['mixed_messages']} of the messages are in runs that reach into later days, and are told with"
+                " the first: each is sealed with its own day, once that is over"
+            )
         return Outlook(
             len(found), said if found else "no day that is over waits", figures, tuple(map(_row, found))
         )
@@ -326,4 +332,5 @@ def _row(each: Sealable) -> Figures:
         "runs": each.runs,
         "messages": each.messages,
         "record_bytes": each.record_bytes,
+        "mixed_messages": each.mixed_messages,
     }

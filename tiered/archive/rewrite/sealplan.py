@@ -69,12 +69,14 @@ class TopicDay:
 
 @dataclass(frozen=True, slots=True)
 class Sealable:
-    """A topic's day that waits, and the runs that begin in it: as many as are left, also of other days."""
+    """A topic's day that waits, and the runs that begin in it: as many as are left, also of other days. ``mixed_messages``: in
+    runs that reach into later days, of which only their records say what is of this one."""
 
     what: TopicDay
     runs: int
     messages: int
     record_bytes: int
+    mixed_messages: int
 
 
 def days_of(store_times_ms: Ints) -> Ints:
@@ -114,7 +116,8 @@ class SealSums:
         wide = int(day.max() - day.min()) + 1
         code = (np.cumsum(other) * wide + day - day.min()) * len(rewinds) + rewind
         _, first, mine = np.unique(code, return_index=True, return_inverse=True)
-        figures = (np.ones(len(runs), np.int64), runs["rows"].astype(np.int64), live_bytes(runs))
+        rows, ends = runs["rows"].astype(np.int64), days_of(runs["max_store_time"])
+        figures = (np.ones(len(runs), np.int64), rows, live_bytes(runs), np.where(ends > day, rows, 0))
         sums = np.zeros((len(first), len(figures)), np.int64)
         for column, values in enumerate(figures):
             np.add.at(sums[:, column], mine, values)
