@@ -52,11 +52,15 @@ def test_the_verbs(place: Path) -> None:
     assert small.json == done.json, "shown all the same"
     held = asked(place, "hold", "add", "case", "--topic", "T*", "--from", "2020-01-01", "--reason", "why")
     assert [(row["name"], row["in_force"], row["to"]) for row in held.json] == [("case", True, None)]
+    for name, pattern, fits in (("other", "Tr*", "1"), ("typo", "Tracs", "none; tiered topics")):
+        told = tiered("hold", "add", name, "--topic", pattern, "--archive", f"file://{place}")
+        assert f"archived topics that {pattern} fits now: {fits}" in told.err
+        assert asked(place, "hold", "drop", name).code == 0
     assert asked(place, "retain", "--dry-run", sets=policy).json == []
     assert asked(place, "hold", "add", "case", "--topic", "x").code == 6
     assert asked(place, "hold", "drop", "case").code == 0
     assert asked(place, "hold", "drop", "case").code == 5
-    assert [row["in_force"] for row in asked(place, "hold", "list").json] == [False]
+    assert [row["in_force"] for row in asked(place, "hold", "list").json] == [False] * 3
     assert asked(place, "retain", "--dry-run", "--max-trim-percent", 100, sets=policy).json == done.json
     wrong = asked(place, "retain", "--dry-run", sets=("retain.keep_ms=1h",))
     assert (wrong.code, wrong.error["fields"]["key"]) == (2, "retain.keep_ms")

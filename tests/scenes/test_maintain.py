@@ -95,7 +95,7 @@ def test_it_makes_way_for_the_daemon_of_its_state_directory(fresh: Place) -> Non
     with StateLock(fresh.state):
         refused = fresh.run("--once", "--json")
         assert refused.code == 3
-        assert "does this by itself" in refused.error["message"]
+        assert "works on this state directory" in refused.error["message"]
         assert fresh.run("--dry-run").code == 0
 
 

@@ -47,6 +47,24 @@ def test_a_throttle_that_outlasts_the_watchdog_is_told() -> None:
     assert cautions(load(flags=GOOD).settings) == ()
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"maintenance.enabled": "false", "retain.keep_ms": "30d"}, "unless tiered maintain --once"),
+        ({"maintenance.enabled": "false", "gc.enabled": "true"}, "unless tiered maintain --once"),
+        ({"retain.topics": "Orders=30d", "retain.max_trim_percent": "0"}, "retain.max_trim_percent is 0"),
+        ({"scrub.copy_url": "file:///archive/"}, "scrub.copy_url names the archive itself"),
+    ],
+)
+def test_what_is_asked_for_and_will_not_be_done_is_told(flags: dict[str, object], told: str) -> None:
+    (sentence,) = cautions(load(flags={**GOOD, **flags}).settings)
+    assert told in sentence
+    for key, value in flags.items():
+        other = "file:///copy" if key == "scrub.copy_url" else "true" if value == "false" else 10
+        if key in ("maintenance.enabled", "retain.max_trim_percent", "scrub.copy_url"):
+            assert cautions(load(flags={**GOOD, **flags, key: other}).settings) == ()
+
+
 def test_retention_below_the_sealing_age_is_refused_by_its_key() -> None:
     sealing = {"seal.enabled": "true", "seal.min_age_ms": "6h"}
     check(load(flags={**sealing, "retain.keep_ms": "30h", "retain.topics": "Trace=31h,Audit=forever"}))

@@ -9,14 +9,17 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.checkpoint.pieces import in_pieces
 from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.find import find_identity
 from tiered.archive.rewrite.holds import FOR_EVER_MS, StoredHold, add_hold, drop_hold, read_holds
 from tiered.archive.rewrite.policy import LegalHold
-from tiered.cli.access import archive_settings
+from tiered.archive.state.listing import list_topics
+from tiered.cli.access import archive_settings, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
+from tiered.errors import TieredError
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.text.human import Kind
@@ -78,6 +81,15 @@ def add_command(
         now_ms = SystemClock().now_ms()
         made = add_hold(provider, keys, archive_id, hold, reason, now_ms, os.urandom)
         out.table(COLUMNS, [_row(made)])
+    try:
+        with reading(out, config, archive, sets, pieces=True) as opened:
+            topics = in_pieces(opened.view.state.view, list_topics)
+            fits = sum(hold.covers(found.topic) for found in topics)
+    except TieredError as error:  # the hold is in force, whatever else cannot be read
+        out.note(f"which topics it fits could not be looked up: {error}")
+        return
+    lists = "" if fits else "; tiered topics --system lists the names"
+    out.note(f"archived topics that {topic} fits now: {fits or 'none'}{lists}")
 
 
 @app.command("drop")

@@ -120,7 +120,8 @@ def command(
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> None:
-    """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, physical offsets included.
+    """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, physical offsets included; JSON is a
+    line for each message.
 
     --compacted reads the whole queue first, or what its projection in the archive does not know yet. It leaves out keys whose
     newest message has no body, and messages without a key.

@@ -52,7 +52,10 @@ def command(
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are not damage."""
+    """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are not damage.
+
+    Messages and bytes are those of all objects that are stored: what was merged or sealed and is not collected yet counts again.
+    """
     out = output(json)
     wait = SystemClock().wait
     keep_freed_memory()  # requests of megabytes come and go

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from urllib.parse import unquote, urlsplit
 
 from tiered.archive.rewrite.policy import policy_from
@@ -93,12 +93,30 @@ def cautions(settings: Settings) -> tuple[str, ...]:
             "store.object_lock_ms is longer than retain.keep_ms: what retention takes is no longer served, and is stored and"
             " paid for until its lock ends"
         )
+    said += _idle(settings)
     named = {settings.serve.membership, settings.gateway.membership}
     if settings.etcd.password and any(one.startswith("etcd://") for one in named):
         said.append(
             "etcd.password goes over the network in the clear: write etcds:// where the membership is named"
         )
     return tuple(said)
+
+
+def _idle(settings: Settings) -> Iterator[str]:
+    """What is asked for, and another setting keeps from being done."""
+    limits = not policy_from(settings.retain).forever
+    if not settings.maintenance.enabled and (limits or settings.gc.enabled):
+        yield (
+            "maintenance.enabled is false: nothing is trimmed by retain.* or deleted by gc.enabled unless tiered maintain --once"
+            " is run, while no daemon is"
+        )
+    if limits and not settings.retain.max_trim_percent:
+        yield (
+            "retain.max_trim_percent is 0: every run of retention that has something to trim is refused, until tiered retain"
+            " --max-trim-percent is asked for it"
+        )
+    if settings.scrub.copy_url and settings.scrub.copy_url.rstrip("/") == settings.archive.url.rstrip("/"):
+        yield "scrub.copy_url names the archive itself: nothing that is damaged there can be mended from it"
 
 
 def _longest_put_ms(settings: Settings) -> int:

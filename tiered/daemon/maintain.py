@@ -166,8 +166,9 @@ def _lock(state: Path) -> StateLock:
         lock.acquire()
     except Refused as error:
         raise Refused(
-            "a daemon works on this state directory, and does this by itself", **error.fields,
-            hint="tiered status shows what it did, maintenance.* say when it does; --dry-run only looks",
+            "a daemon, or another command like this one, works on this state directory", **error.fields,
+            hint="a daemon does this by itself: tiered status shows what it did, maintenance.* say when; a command is over"
+            " soon; --dry-run only looks",
         ) from error  # fmt: skip
     return lock
 

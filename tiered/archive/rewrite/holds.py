@@ -73,7 +73,7 @@ def drop_hold(provider: Provider, keys: ArchiveKeys, archive_id: bytes, name: st
     if found is None:
         raise NotFound(
             "no hold of this name is in force", found=name,
-            expected=", ".join(stored.hold.name for stored in in_force) or "none is",
+            expected=", ".join(stored.hold.name for stored in in_force) or "no hold is in force",
             hint="`tiered hold list` shows them",
         )  # fmt: skip
     drop_order(provider, keys, HOLD, found.hold_id)

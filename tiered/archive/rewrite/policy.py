@@ -140,7 +140,9 @@ def policy_from(
             raise Invalid(
                 "a rule of retain.topics never decides: an earlier pattern fits every topic that it fits",
                 key="retain.topics", found=entry, earlier=hidden_by,
-                hint=f"write {pattern} before {hidden_by}, or leave one of them out",
+                hint="leave one of the two out"
+                if pattern == hidden_by
+                else f"write {pattern} before {hidden_by}, or leave one of them out",
             )  # fmt: skip
         patterns.append((pattern, rule))
     return RetentionPolicy(default, tuple(patterns), settings.min_age_ms, tuple(holds), broker)
