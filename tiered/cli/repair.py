@@ -88,7 +88,7 @@ def command(
     finally:
         provider.close()
     _tell(out, steps, apply=apply, json=json)
-    return 0 if apply and all(map(_mended, steps)) or not steps else TieredError.exit_code
+    return 0 if (apply and all(map(_mended, steps))) or not steps else TieredError.exit_code
 
 
 @contextlib.contextmanager
@@ -175,4 +175,6 @@ def _tell(out: Output, steps: list[Step], *, apply: bool, json: bool) -> None:
     elif not json and any(map(_mended, steps)):
         out.note("tiered verify checks the whole; start the daemon again")
     elif not json:
-        out.note("nothing was written: restore these keys from the bucket's versions, or from a copy of the archive")
+        out.note(
+            "nothing was written: restore these keys from the bucket's versions, or from a copy of the archive"
+        )

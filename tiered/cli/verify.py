@@ -54,7 +54,7 @@ def command(
 ) -> int:
     """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are not damage.
 
-    Messages and bytes are those of all objects that are stored: what was merged or sealed and is not collected yet counts again.
+    Messages and bytes are those of all stored objects: what was merged or sealed and is not collected yet counts again.
     """
     out = output(json)
     wait = SystemClock().wait

@@ -107,8 +107,8 @@ def _idle(settings: Settings) -> Iterator[str]:
     limits = not policy_from(settings.retain).forever
     if not settings.maintenance.enabled and (limits or settings.gc.enabled):
         yield (
-            "maintenance.enabled is false: nothing is trimmed by retain.* or deleted by gc.enabled unless tiered maintain --once"
-            " is run, while no daemon is"
+            "maintenance.enabled is false: nothing is trimmed by retain.* or deleted by gc.enabled unless tiered maintain"
+            " --once is run, while no daemon is"
         )
     if limits and not settings.retain.max_trim_percent:
         yield (
