@@ -218,8 +218,8 @@ MUTANTS = (
     ),
     Mutant(
         _MEND,
-        "        raise away or lacking or NotFound(",
-        "        raise lacking or NotFound(",
+        "            raise away or lacking or error from error\n",
+        "            raise lacking or error from error\n",
         f"{_MENDING}::test_a_copy_that_does_not_answer_is_named_and_asked_again",
     ),
     Mutant(

@@ -236,9 +236,9 @@ class Mend:
                 lacking = lacking or error
         if job_of(self._log.frozen(), item, 1) is None:
             return None
-        reader, away = self._log.reader, None if self._copy is None else self._copy.away
-        key = reader.keys.key(item.path) if item.path else reader.keys.commit(item.ref.commit_seq)
-        raise away or lacking or NotFound("no copy, no local log and no object has its records", key=key)
+        keys = self._log.reader.keys
+        key = keys.key(item.path) if item.path else keys.commit(item.ref.commit_seq)
+        raise lacking or NotFound("no copy, no local log and no object has its records", key=key)
 
     def _in_copy(self, item: ObjectState, turn: Turn) -> tuple[Job, Gathered] | None:
         """As the copy has the very object; of sealed files ``rebuilt`` asks it, after all else."""
