@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from tests.kit.tables import SealedPlace
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.read.find import find_identity
+from tiered.archive.standing import TABLE, put_order
+from tiered.clock import SystemClock
+from tiered.provider.open import open_provider
+from tiered.settings import Source, Store
 from tiered.table.catalog import open_catalog
 from tiered.table.orders import EMBEDDED, KeptTables
 
@@ -55,6 +63,7 @@ def test_enabled_followed_and_disabled(place: SealedPlace) -> None:
         (["iceberg", "--catalog", "no-such-name"], 4, "catalog of a table cannot do its work now"),
         (["iceberg", "--property", "warehouse"], 2, "needs NAME=VALUE"),
         (["iceberg", "--namespace", "a..b"], 2, "a namespace has a name"),
+        (["iceberg", "--one-table", "../../../../esc"], 2, "a table's name has no dots, slashes"),
         (["iceberg", "--topic", " "], 2, "a pattern of topics is empty"),
     ],
 )
@@ -65,3 +74,18 @@ def test_what_cannot_be_kept_is_said_and_nothing_is(
     assert (done.code, said in done.error["message"]) == (code, True), done.err
     assert "hush" not in done.err
     assert place.table("list").json == []
+
+
+def test_an_order_with_a_name_that_leads_elsewhere_is_said_by_every_verb(place: SealedPlace) -> None:
+    """It stands in the bucket, put by another program."""
+    provider = open_provider(place.archive, Store(), SystemClock())
+    keys = ArchiveKeys(Source().cluster, Source().broker)
+    archive_id = find_identity(provider, keys).archive_id
+    bad = KeptTables(EMBEDDED, {}, "bad", "../../../../esc")
+    put_order(provider, keys, archive_id, TABLE, b"0123456789abcdef", {"created_ms": 1, **asdict(bad)})
+    for verb in ("list", "sync --once"):
+        done = place.table(*verb.split())
+        assert (done.code, "'../../../../esc'" in done.error["fields"]["found"]) == (1, True), done.err
+    assert not any(path.name == "esc" for path in place.state.parent.rglob("*"))
+    assert place.table("disable", "bad").code == 0
+    assert (place.table("list").code, place.table("list").json) == (0, [])

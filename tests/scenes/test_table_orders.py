@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,7 @@ from tests.kit.assemble import KEYS, memory
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.merging import AtOnceTurn
 from tests.kit.tables import Shelf
+from tiered.archive.standing import TABLE, put_order
 from tiered.clock import ManualClock
 from tiered.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
 from tiered.metrics import Metrics
@@ -71,6 +73,12 @@ def test_an_order_that_cannot_be_read_is_said() -> None:
         KeptTables("postgresql://me:hush@h/db", {}, "a"),
         KeptTables(EMBEDDED, {}, ""),
         KeptTables(EMBEDDED, {}, "a", "", ("",)),
+        KeptTables(EMBEDDED, {}, "x/y"),
+        KeptTables(EMBEDDED, {}, "a..b"),
+        *(
+            KeptTables(EMBEDDED, {}, "a", name)
+            for name in ("../../../../esc", "..", "x/y", "a.b", "a\n", " ")
+        ),
     ],
 )
 def test_wrong_orders_are_refused(wrong: KeptTables) -> None:
@@ -140,6 +148,33 @@ def test_the_task_brings_all_tables_up_to_date_and_says_which_catalog_is_away(
     archive_id = aged.daemon.log.reader.identity.archive_id
     drop_tables(aged.provider, KEYS, archive_id, "away")
     assert (task.run_once(turn).trouble, task.plan().said) == (None, "0 of 2 tables are behind")
+
+
+@pytest.mark.parametrize(
+    "wrong", [KeptTables(EMBEDDED, {}, "bad", "../../../../esc"), KeptTables(EMBEDDED, {}, "x/../../y")]
+)
+def test_an_order_of_the_bucket_with_a_name_that_leads_elsewhere_is_said_and_not_followed(
+    aged: Scene, tmp_path: Path, wrong: KeptTables
+) -> None:
+    """Another program, or an older one, put it; others are followed."""
+    shelf = Shelf(aged, tmp_path)
+    shelf.lay_out()
+    archive_id = aged.daemon.log.reader.identity.archive_id
+    fields = {"created_ms": 1, **asdict(wrong)}
+    put_order(aged.provider, KEYS, archive_id, TABLE, b"0123456789abcdef", fields)
+    order(aged, shelf.kept)
+    task = Tabling(aged.daemon.log, aged.clock, shelf.settings)
+    assert wrong.name in task.plan().said
+    done = task.run_once(AtOnceTurn(aged.daemon))
+    assert done.trouble is not None
+    assert done.trouble.startswith(f"{wrong.name}: ")
+    assert repr(wrong.table or wrong.namespace) in done.trouble
+    assert "tiered table disable ends an order" in done.trouble
+    assert done.figures == {"added_files": 4}, "of the other order alone"
+    found = {path.name for path in tmp_path.rglob("*") if path.is_dir()}
+    assert found.isdisjoint({"esc", "x", "y", "bad"})
+    drop_tables(aged.provider, KEYS, archive_id, wrong.name)
+    assert task.run_once(AtOnceTurn(aged.daemon)).trouble is None
 
 
 def test_without_pyiceberg_the_task_says_what_to_install(

@@ -126,7 +126,8 @@ def list_command(
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Every table that is kept: the commit that it reflects, and how far it is behind. Exit code 1 if a catalog is away."""
+    """Every table that is kept: the commit that it reflects, and how far it is behind. Exit code 1 if a catalog is away, or an
+    order of the bucket cannot be followed."""
     out = output(json)
     with _opened(out, config, archive, state, sets) as place:
         return _tell(out, json, place.rounds(change=False))
@@ -202,7 +203,10 @@ class _Place:
 
     def round(self, kept: KeptTables, *, change: bool) -> TableRound:
         """The same of one order; a catalog that is away is a trouble of its tables."""
-        keeper = TableKeeper(self.settings, self.keys, self.archive_id, kept)
+        try:
+            keeper = TableKeeper(self.settings, self.keys, self.archive_id, kept)
+        except Invalid as error:
+            return TableRound((), (f"{kept.name}: {error}",))
         try:
             if change:
                 return keeper.bring(self._state, SystemClock().now_ms(), lambda: None)

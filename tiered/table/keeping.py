@@ -19,7 +19,7 @@ from tiered.errors import TieredError
 from tiered.settings import Settings
 from tiered.table.catalog import catalog_errors, is_unreachable, open_catalog
 from tiered.table.names import hashed_name, table_name
-from tiered.table.orders import KeptTables, tables_in_force
+from tiered.table.orders import KeptTables, check_names, tables_in_force
 from tiered.table.place import file_access, files_location
 from tiered.table.progress import TablesProgress
 from tiered.table.shown import ShownFile, shown_files
@@ -45,10 +45,11 @@ class TableRound:
 
 
 class TableKeeper:
-    """Rounds over the tables of one order."""
+    """Rounds over the tables of one order. ``Invalid`` for one that this host must not follow."""
 
     def __init__(self, settings: Settings, keys: ArchiveKeys, archive_id: bytes, kept: KeptTables) -> None:
         self._settings = settings
+        check_names(kept)
         self._keys = keys
         self._archive_id = archive_id
         self._kept = kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ ICEBERG = "iceberg"
 EMBEDDED = "embedded"
 """The catalog in a file of the state directory."""
 
+_NAME = re.compile(r"[\w-]{1,100}")
+"""Of a table, and of each part of a namespace: it becomes a folder of the catalog's, and a word of an engine's SQL."""
 _SECRET_WORDS = ("secret", "password", "token", "credential", "access-key", "access_key")
 
 
@@ -99,12 +102,27 @@ def check_tables(tables: KeptTables) -> None:
         raise Invalid("secrets do not belong into the bucket", option=secret, hint=elsewhere)
     if "://" in tables.catalog and urlsplit(tables.catalog).password:
         raise Invalid("the catalog's URI must not hold a password", option="--catalog", hint=elsewhere)
-    if not tables.namespace or not all(tables.namespace.split(".")):
-        raise Invalid("a namespace has a name, or several with dots between", found=repr(tables.namespace))
+    check_names(tables)
     if not tables.topics or not all(pattern.strip() for pattern in tables.topics):
         raise Invalid(
             "a pattern of topics is empty", option="--topic", hint="name topics, or leave it out: all of them"
         )
+
+
+def check_names(tables: KeptTables) -> None:
+    """``Invalid`` for a name that would lead out of the catalog's own place, or to another table than it says. Also of an order
+    that stands in the bucket: whoever may write there is not thereby one who may choose folders on this host."""
+    allowed = "1 to 100 letters, digits, _ and -"
+    if not all(map(_NAME.fullmatch, tables.namespace.split("."))):
+        raise Invalid(
+            "a namespace has a name, or several with dots between", option="--namespace", found=repr(tables.namespace),
+            expected=allowed, hint="give another --namespace; tiered table disable ends an order that has this one",
+        )  # fmt: skip
+    if tables.table and not _NAME.fullmatch(tables.table):
+        raise Invalid(
+            "a table's name has no dots, slashes or other marks", option="--one-table", found=repr(tables.table),
+            expected=allowed, hint="give another --one-table; tiered table disable ends an order that has this one",
+        )  # fmt: skip
 
 
 def _stored(order: Order) -> StoredTables:
