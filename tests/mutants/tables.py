@@ -40,6 +40,31 @@ MUTANTS = (
     ),
     Mutant(
         _ICEBERG,
+        "                deletes.append(file.file_path)\n",
+        "                pass\n",
+        f"{_TESTS}::test_a_table_in_which_another_program_hides_rows_is_refused",
+    ),
+    Mutant(
+        _ICEBERG,
+        "        if changed is not None:\n",
+        "        if False:\n",
+        f"{_TESTS}::test_a_table_whose_columns_another_program_changed_is_refused",
+    ),
+    Mutant(
+        "tiered/table/columns.py",
+        "            if field.field_id != was.field_id:\n",
+        "            if False:\n",
+        f"{_TESTS}::test_a_table_whose_column_was_dropped_and_given_again_is_refused",
+    ),
+    Mutant(
+        "tiered/table/keeping.py",
+        "        check_names(kept)\n",
+        "        pass\n",
+        "tests/scenes/test_table_orders.py"
+        "::test_an_order_of_the_bucket_with_a_name_that_leads_elsewhere_is_said_and_not_followed",
+    ),
+    Mutant(
+        _ICEBERG,
         "            if file.file_path in present:\n",
         "            if False:\n",
         f"{_TESTS}::test_a_file_that_is_in_a_table_twice_is_in_it_once_again",

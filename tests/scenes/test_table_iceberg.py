@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, LongType, StringType
 
 from tests.kit.aged import Stage, age
 from tests.kit.archiveedits import Edits
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import ORDERS, Scene, scene
+from tests.kit.hiding import hide_rows
 from tests.kit.merging import merge_all
 from tests.kit.oddrecords import OddRecord
 from tests.kit.sealing import after_midnight, all_rows, seal_all
@@ -22,7 +25,7 @@ from tiered import crashpoint
 from tiered.archive.state.view import ArchiveState
 from tiered.crashpoint import TablePoint
 from tiered.errors import Refused
-from tiered.table import keeping
+from tiered.table import iceberg, keeping
 from tiered.table.iceberg import COMMIT, PROPERTIES
 from tiered.table.names import hashed_name, table_name
 from tiered.table.orders import EMBEDDED, KeptTables
@@ -279,6 +282,74 @@ def test_a_table_that_another_program_wrote_to_is_refused(shelf: Shelf) -> None:
     assert "another program writes" in done.troubles[0]
     shelf.catalog().drop_table(("queues", "Orders"))
     assert shelf.bring().troubles == ()
+    same(shelf, "Orders")
+
+
+def left_alone(shelf: Shelf, said: str, *also: str) -> None:
+    """A look and a round refuse ``Orders`` and name it, the other table goes on; dropped, it is made anew."""
+    before = shelf.table("Orders").metadata
+    for done in (shelf.keeper().look(shelf.scene.state), shelf.bring()):
+        assert [s.topic for s in done.states] == ["Payments"]
+        (trouble,) = done.troubles
+        for each in (said, "queues.Orders", *also):
+            assert each in trouble
+    assert shelf.table("Orders").metadata == before
+    shelf.catalog().drop_table(("queues", "Orders"))
+    assert shelf.bring().troubles == ()
+    same(shelf, "Orders")
+
+
+@pytest.mark.parametrize("equality", [False, True])
+def test_a_table_in_which_another_program_hides_rows_is_refused(shelf: Shelf, equality: bool) -> None:
+    """Merge-on-read: the data files are as they were, and other files say which of their rows no longer count."""
+    shelf.bring()
+    rows = len(shelf.rows("Orders"))
+    hidden = hide_rows(shelf.table("Orders"), shelf.directory / "hidden.parquet", equality=equality)
+    if not equality:  # which pyiceberg does not read
+        assert len(shelf.rows("Orders")) == rows - 1
+    left_alone(shelf, "another program writes", hidden)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda columns: columns.delete_column("body"), "no column 'body'"),
+        (lambda columns: columns.rename_column("body", "payload"), "column 'payload'"),
+        (lambda columns: columns.add_column("mine", StringType()), "column 'mine'"),
+        (lambda columns: columns.update_column("queue_id", LongType()), "column 'queue_id' of another type"),
+    ],
+)
+def test_a_table_whose_columns_another_program_changed_is_refused(
+    shelf: Shelf, change: Callable[[Any], object], said: str
+) -> None:
+    shelf.bring()
+    with shelf.table("Orders").update_schema() as columns:
+        change(columns)
+    left_alone(shelf, "another program changed the columns", said)
+
+
+def test_a_table_whose_column_was_dropped_and_given_again_is_refused(shelf: Shelf) -> None:
+    """Under the old name, and with nothing in it."""
+    shelf.bring()
+    with shelf.table("Orders").update_schema() as columns:
+        columns.delete_column("body")
+    with shelf.table("Orders").update_schema() as columns:
+        columns.add_column("body", BinaryType())
+    left_alone(shelf, "another program changed the columns", "column 'body' made anew")
+
+
+def test_columns_that_an_older_program_did_not_have_are_added(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = iceberg._schema()
+    older = Schema(*(field for field in whole.fields if field.name not in ("tags", "body")))
+    monkeypatch.setattr(iceberg, "_schema", lambda: older)
+    shelf.bring()  # makes the table, and has no files of so few columns
+    assert len(shelf.table("Orders").schema().fields) == len(whole.fields) - 2
+    monkeypatch.setattr(iceberg, "_schema", lambda: whole)
+    for _ in range(2):
+        assert shelf.keeper().look(shelf.scene.state).troubles == ()
+        assert shelf.bring().troubles == ()
     same(shelf, "Orders")
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tiered.codec.checksum import xxh3_64
 from tiered.crashpoint import TablePoint, reach
 from tiered.errors import Conflict, Refused
+from tiered.table.columns import foreign_change
 from tiered.table.names import hashed_name
 from tiered.table.shown import ShownFile
 
@@ -49,6 +51,7 @@ PROPERTIES = {
 }  # fmt: skip
 """Of every table; put back where somebody changed them."""
 TRIES = 3
+_ANEW = "drop the table in its catalog, without purging: the next round makes it anew from the archive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,8 @@ class IcebergTable:
     def bring(self, wanted: Reflected, *, batch_files: int, expire_ms: int) -> TableState:
         """Have it show these files and no others, ``batch_files`` added in a commit; snapshots before ``expire_ms`` go.
 
-        ``Refused`` for a table of somebody else, or one that another program writes; ``Conflict`` if others were faster again
-        and again.
+        ``Refused`` for a table of somebody else, or one that another program writes or changes; ``Conflict`` if others were
+        faster again and again.
         """
         from pyiceberg.exceptions import CommitFailedException
 
@@ -151,7 +154,8 @@ class IcebergTable:
         )  # fmt: skip
 
     def _mine(self, table: Table) -> Table:
-        """``Refused`` unless the table is this archive's, of this topic, and of a format that this program knows."""
+        """``Refused`` unless the table is this archive's, of this topic, of a format that this program knows, and of columns
+        that nobody else changed: a look must not say that it is up to date, nor a round put empty columns beside those."""
         found = table.properties
         whole = {ARCHIVE: self._archive_id.hex(), TOPIC: self._topic or ""}
         if any(found.get(name, "") != value for name, value in whole.items()):
@@ -165,6 +169,13 @@ class IcebergTable:
             raise Refused(
                 "a table is kept by a newer program", table=self.name, expected=f"{_FORMAT} ≤ {FORMAT}",
                 found=found.get(_FORMAT), hint="install that program's version or a later one",
+            )  # fmt: skip
+        changed = foreign_change(table, [field.name for field in _schema().fields])
+        if changed is not None:
+            raise Refused(
+                "another program changed the columns of a table of the archive", table=self.name, found=changed,
+                expected="the columns of sealed files, as they were made",
+                hint=f"{_ANEW}; or, if a newer version of this program keeps it, install that one",
             )  # fmt: skip
         return table
 
@@ -220,13 +231,13 @@ class IcebergTable:
         )
         commit = int(summary[COMMIT]) if COMMIT in summary else None
         state = TableState(self.name, self._topic or "", len(wanted.files), commit)
-        present, doubled = _files(table)
-        foreign = next((location for location in present if not location.startswith(self._location)), None)
+        present, doubled, deletes = _files(table)
+        elsewhere = (location for location in present if not location.startswith(self._location))
+        foreign = next(chain(deletes, elsewhere), None)
         if foreign is not None:
             raise Refused(
                 "another program writes to a table of the archive", table=self.name, found=foreign[:300],
-                expected=f"files below {self._location}",
-                hint="drop the table in its catalog, without purging: the next round makes it anew from the archive",
+                expected=f"files below {self._location}, and none that hide rows", hint=_ANEW,
             )  # fmt: skip
         missing = sorted((wanted.files.keys() - present.keys()) | (doubled & wanted.files.keys()))
         gone = [
@@ -284,22 +295,25 @@ def _summary(table: Table) -> Mapping[str, str]:
     return found
 
 
-def _files(table: Table) -> tuple[dict[str, DataFile], set[str]]:
-    """Files of the newest snapshot by location, and the locations that it has more than once."""
+def _files(table: Table) -> tuple[dict[str, DataFile], set[str], list[str]]:
+    """Files of the newest snapshot by location, the locations that it has more than once, and those of files that hide rows of
+    others, which this program never writes."""
     from pyiceberg.manifest import DataFileContent
 
     snapshot = table.current_snapshot()
     present: dict[str, DataFile] = {}
     doubled: set[str] = set()
+    deletes: list[str] = []
     for manifest in [] if snapshot is None else snapshot.manifests(table.io):
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             file = entry.data_file
             if file.content is not DataFileContent.DATA:
+                deletes.append(file.file_path)
                 continue
             if file.file_path in present:
                 doubled.add(file.file_path)
             present[file.file_path] = file
-    return present, doubled
+    return present, doubled, deletes
 
 
 def _expire(table: Table, before_ms: int) -> None:
