@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from tests.kit.command import archive_once, tiered
+from tests.kit.pipeline import Crafted
 from tests.kit.tables import SealedPlace
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.read.find import find_identity
@@ -76,13 +80,72 @@ def test_what_cannot_be_kept_is_said_and_nothing_is(
     assert place.table("list").json == []
 
 
-def test_an_order_with_a_name_that_leads_elsewhere_is_said_by_every_verb(place: SealedPlace) -> None:
-    """It stands in the bucket, put by another program."""
+@pytest.mark.parametrize("names", [[], ["--one-table", "all"]])
+def test_an_order_that_no_topic_fits_is_shown_though_it_has_no_table(
+    place: SealedPlace, names: list[str]
+) -> None:
+    words = ("iceberg", "--topic", "Nope", "--topic", "Nor*", "--namespace", "none", *names)
+    made = place.table("enable", *words)
+    assert made.code == 0, made.err
+    for done in (made, place.table("list"), place.table("sync", "--dry-run")):
+        (row,) = done.json
+        assert [row[name] for name in ("namespace", "patterns", "catalog", "state")] == [
+            "none", ["Nope", "Nor*"], EMBEDDED, "no topic fits",
+        ]  # fmt: skip
+        assert row["table"] == ("none.all" if names else None)
+    shown = tiered("table", "list", "--archive", place.archive, "--state", place.state)
+    assert all(word in shown.text for word in ("none", "Nope", "Nor*", "no topic fits"))
+    assert "embedded:none: no topic of the archive fits Nope Nor*" in shown.err
+    assert place.table("enable", *words).code == 6
+    assert place.table("disable", "none").code == 0
+    assert place.table("list").json == []
+
+
+def test_an_order_whose_topics_have_no_sealed_day_is_shown(tmp_path: Path) -> None:
+    broker = Crafted(tmp_path / "store", file_bytes=1 << 17)
+    broker.send("Orders", 0, b"x")
+    where = ("--archive", f"file://{tmp_path}/archive", "--state", tmp_path / "state", "--json")
+    assert archive_once(broker.store, f"file://{tmp_path}/archive").code == 0
+    for verb in ("enable iceberg", "list"):
+        (row,) = tiered("table", *verb.split(), *where).json
+        assert (row["table"], row["namespace"], row["state"]) == (None, "rocketmq", "no day is sealed")
+
+
+def test_an_order_whose_catalog_is_away_is_shown(place: SealedPlace) -> None:
+    kept = KeptTables("http://127.0.0.1:9", {}, "away")
+    put(place, kept)
+    done = place.table("list")
+    assert (done.code, [(r["namespace"], r["state"], r["files"]) for r in done.json]) == (
+        1, [("away", "not known", None)],
+    )  # fmt: skip
+    assert place.table("disable", "away").code == 0
+
+
+def test_a_table_that_is_left_as_it_is_is_shown(place: SealedPlace) -> None:
+    catalog = open_catalog(KeptTables(EMBEDDED, {}, "left"), {}, str(place.state))
+    catalog.create_namespace("left")
+    catalog.create_table(("left", "Orders"), pa.schema([("a", pa.int64())]))
+    words = ("iceberg", "--namespace", "left", "--topic", "Orders")
+    for done in (place.table("enable", *words), place.table("list")):
+        assert done.code == 1
+        assert [(r["table"], r["state"], r["lag_commits"]) for r in done.json] == [
+            ("left.Orders", "left as it is", None)
+        ]
+    assert place.table("disable", "left").code == 0
+
+
+def put(place: SealedPlace, kept: KeptTables) -> None:
+    """An order, as another program may have put it into the bucket."""
     provider = open_provider(place.archive, Store(), SystemClock())
     keys = ArchiveKeys(Source().cluster, Source().broker)
     archive_id = find_identity(provider, keys).archive_id
-    bad = KeptTables(EMBEDDED, {}, "bad", "../../../../esc")
-    put_order(provider, keys, archive_id, TABLE, b"0123456789abcdef", {"created_ms": 1, **asdict(bad)})
+    order_id = kept.namespace.encode().ljust(16, b"-")
+    put_order(provider, keys, archive_id, TABLE, order_id, {"created_ms": 1, **asdict(kept)})
+
+
+def test_an_order_with_a_name_that_leads_elsewhere_is_said_by_every_verb(place: SealedPlace) -> None:
+    """It stands in the bucket, put by another program."""
+    put(place, KeptTables(EMBEDDED, {}, "bad", "../../../../esc"))
     for verb in ("list", "sync --once"):
         done = place.table(*verb.split())
         assert (done.code, "'../../../../esc'" in done.error["fields"]["found"]) == (1, True), done.err

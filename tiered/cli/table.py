@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +37,9 @@ COLUMNS = (
     Column("table"),
     Column("topic"),
     Column("catalog", less=1),
+    Column("namespace", less=2),
+    Column("patterns", less=2),
+    Column("state"),
     Column("files"),
     Column("reflects_commit", "reflects commit"),
     Column("lag_commits", "lag"),
@@ -43,6 +47,11 @@ COLUMNS = (
     Column("removed_files", "to remove"),
     Column("partial_files", "partial", less=1),
 )
+
+KEPT, NO_TOPIC, NO_DAY, LEFT, NOT_KNOWN = (
+    "kept", "no topic fits", "no day is sealed", "left as it is", "not known",
+)  # fmt: skip
+"""What is said of a table; the middle two of an order while it has none, the last of one whose catalog could not be asked."""
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -115,7 +124,7 @@ def enable_command(
         out.note(
             f"files below {location} are shown in {kept.name}; tiered table list says how far each table is"
         )
-        return _tell(out, json, [(kept, place.round(kept, change=True))])
+        return _tell(out, json, [place.round(kept, change=True)])
 
 
 @app.command("list")
@@ -126,7 +135,8 @@ def list_command(
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Every table that is kept: the commit that it reflects, and how far it is behind. Exit code 1 if a catalog is away, or an
+    """Every table that is kept: the commit that it reflects, and how far it is behind; and every order that has no table yet,
+    since no topic fits it or no day of one is sealed. Exit code 1 if a catalog is away, or an
     order of the bucket cannot be followed."""
     out = output(json)
     with _opened(out, config, archive, state, sets) as place:
@@ -188,6 +198,15 @@ def _opened(
         yield _Place(opened)
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An order and its round. ``empty``: what is said of it in the place of a table, where it has none."""
+
+    kept: KeptTables
+    found: TableRound
+    empty: str = NOT_KNOWN
+
+
 class _Place:
     """An archive that tables are kept of."""
 
@@ -196,35 +215,42 @@ class _Place:
         self.keys, self.archive_id = opened.view.keys, opened.view.identity.archive_id
         self.provider, self._state = opened.view.log.provider, opened.view.state
 
-    def rounds(self, *, change: bool) -> list[tuple[KeptTables, TableRound]]:
+    def rounds(self, *, change: bool) -> list[_Told]:
         """A round over all tables, or a look at what it would do."""
         stored = tables_in_force(self.provider, self.keys, self.archive_id)
-        return [(each.tables, self.round(each.tables, change=change)) for each in stored]
+        return [self.round(each.tables, change=change) for each in stored]
 
-    def round(self, kept: KeptTables, *, change: bool) -> TableRound:
+    def round(self, kept: KeptTables, *, change: bool) -> _Told:
         """The same of one order; a catalog that is away is a trouble of its tables."""
         try:
             keeper = TableKeeper(self.settings, self.keys, self.archive_id, kept)
         except Invalid as error:
-            return TableRound((), (f"{kept.name}: {error}",))
+            return _Told(kept, TableRound((), (f"{kept.name}: {error}",)))
         try:
             if change:
-                return keeper.bring(self._state, SystemClock().now_ms(), lambda: None)
-            return keeper.look(self._state)
+                found = keeper.bring(self._state, SystemClock().now_ms(), lambda: None)
+            else:
+                found = keeper.look(self._state)
         except Unavailable as error:
-            return TableRound((), (f"{kept.name}: {error}",))
+            return _Told(kept, TableRound((), (f"{kept.name}: {error}",)))
+        if found.troubles or any(map(_shows_files, found.states)):
+            return _Told(kept, found)
+        return _Told(kept, found, NO_DAY if keeper.fits(self._state) else NO_TOPIC)
 
 
-def _tell(out: Output, json: bool, rounds: Sequence[tuple[KeptTables, TableRound]]) -> int:
+def _tell(out: Output, json: bool, rounds: Sequence[_Told]) -> int:
     """What each table is, what could not be done, and the exit code."""
-    out.table(COLUMNS, [_row(kept, state) for kept, each in rounds for state in each.states])
-    troubles = [trouble for _, each in rounds for trouble in each.troubles]
-    partial = sum(state.partial for _, each in rounds for state in each.states)
+    out.table(COLUMNS, [[row.get(c.name) for c in COLUMNS] for each in rounds for row in _rows(each)])
+    troubles = [trouble for each in rounds for trouble in each.found.troubles]
+    partial = sum(state.partial for each in rounds for state in each.found.states)
     if partial:
         out.note(
             f"{partial} file{'s'[: partial > 1]} hold rows that retention or a rewind took from the archive: engines see them"
             " until the whole file goes"
         )
+    for each in rounds:
+        if each.empty == NO_TOPIC:
+            out.note(f"{each.kept.name}: no topic of the archive fits {' '.join(each.kept.topics)}")
     for trouble in troubles:
         out.note(f"left as it is: {trouble}")
     if troubles and json:  # machines get no notes
@@ -234,9 +260,23 @@ def _tell(out: Output, json: bool, rounds: Sequence[tuple[KeptTables, TableRound
     return TieredError.exit_code if troubles else 0
 
 
-def _row(kept: KeptTables, state: TableState) -> list[object]:
-    found = {**row(state), "catalog": kept.catalog}
-    return [found[column.name] for column in COLUMNS]
+def _rows(told: _Told) -> list[dict[str, object]]:
+    """A row for each table of an order, or one for the order."""
+    kept, found = told.kept, told.found
+    order: dict[str, object] = {
+        "catalog": kept.catalog, "namespace": kept.namespace, "patterns": list(kept.topics),
+    }  # fmt: skip
+    rows: list[dict[str, object]] = []
+    for state in found.states:
+        none = told.empty != NOT_KNOWN and kept.table and not _shows_files(state)
+        rows.append({**order, **row(state), "state": told.empty if none else KEPT})
+    known = {state.name for state in found.states}
+    rows += [{**order, "table": name, "state": LEFT} for name in found.failed if name not in known]
+    return rows or [{**order, "state": told.empty}]
+
+
+def _shows_files(state: TableState) -> bool:
+    return bool(state.files or state.added or state.removed)
 
 
 def _pairs(given: Sequence[str]) -> dict[str, str]:

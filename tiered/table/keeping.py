@@ -136,6 +136,10 @@ class TableKeeper:
         for name, topic in sorted(names.items()):
             yield name, topic, shown.get(topic, {})
 
+    def fits(self, state: ArchiveState) -> bool:
+        """Whether the archive has a topic of these tables, sealed or not."""
+        return any(self.shows(found.topic) for found in list_topics(state.view))
+
     def shows(self, topic: str) -> bool:
         """Whether a topic has its place in these tables: it fits a pattern; RocketMQ's own only where one is its very name."""
         patterns = self._kept.topics
