@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.kit.command import archive_once, tiered
+from tests.kit.encryption import KEY
 from tests.kit.pipeline import Crafted
 from tests.kit.tables import SealedPlace
 from tiered.archive.keys import ArchiveKeys
@@ -132,6 +133,30 @@ def test_a_table_that_is_left_as_it_is_is_shown(place: SealedPlace) -> None:
             ("left.Orders", "left as it is", None)
         ]
     assert place.table("disable", "left").code == 0
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_tables_of_an_encrypted_archive_are_refused(tmp_path: Path, named: bool) -> None:
+    """Its days are not sealed. Also if the archive is plain so far, and a key is named for what comes."""
+    key = tmp_path / "key"
+    key.touch(0o600)
+    key.write_text(KEY)
+    broker, url, encryption = (
+        Crafted(tmp_path / "store"),
+        f"file://{tmp_path}/archive",
+        f"encryption.key_file={key}",
+    )
+    broker.send("Orders", 0, b"x")
+    assert archive_once(broker.store, url, *([encryption] if named else [])).code == 0
+    where = ("--archive", url, "--state", tmp_path / "state", "--set", encryption, "--json")
+    done = tiered("table", "enable", "iceberg", *where)
+    assert (done.code, done.error["message"], "deploy/encryption.md" in done.error["hint"]) == (
+        3, "tables are made of sealed days, and an encrypted archive seals none", True,
+    )  # fmt: skip
+    assert tiered("table", "list", *where).json == [], "nothing is kept"
+    if named:
+        done = tiered("table", "enable", "iceberg", *where[:4], "--json")
+        assert (done.code, "no key is named" in done.error["message"]) == (3, True), done.err
 
 
 def put(place: SealedPlace, kept: KeptTables) -> None:

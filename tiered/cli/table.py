@@ -15,7 +15,7 @@ from tiered.cli.access import OpenedArchive, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
 from tiered.daemon.signals import Signals
-from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.errors import Invalid, Refused, TieredError, Unavailable
 from tiered.table.catalog import open_catalog
 from tiered.table.keeping import TableKeeper, TableRound, row
 from tiered.table.orders import (
@@ -114,6 +114,7 @@ def enable_command(
     kept = KeptTables(catalog, _pairs(properties or []), namespace, table, tuple(topics or ["*"]))
     check_tables(kept)
     with _opened(out, config, archive, state, sets) as place:
+        place.refuse_encrypted()
         location = files_location(place.settings.archive.url, place.keys.root)
         open_catalog(
             kept,
@@ -214,6 +215,15 @@ class _Place:
         self.settings = opened.loaded.settings
         self.keys, self.archive_id = opened.view.keys, opened.view.identity.archive_id
         self.provider, self._state = opened.view.log.provider, opened.view.state
+
+    def refuse_encrypted(self) -> None:
+        """``Refused`` for an archive whose days are not sealed: tables of it would wait for files for ever."""
+        if self.settings.encryption.on:  # without it an encrypted archive is not opened at all
+            raise Refused(
+                "tables are made of sealed days, and an encrypted archive seals none", key="encryption.*",
+                found="a key is named",
+                hint="tiered_spark reads an encrypted archive with its key (deploy/encryption.md); nothing was kept",
+            )  # fmt: skip
 
     def rounds(self, *, change: bool) -> list[_Told]:
         """A round over all tables, or a look at what it would do."""
