@@ -78,6 +78,8 @@ def test_what_cannot_be_kept_is_said_and_nothing_is(
     done = place.table("enable", *words)
     assert (done.code, said in done.error["message"]) == (code, True), done.err
     assert "hush" not in done.err
+    assert "next round" not in done.err, "there is none of what is not kept"
+    assert ("run it again" in (done.error["hint"] or "")) == (code == 4)
     assert place.table("list").json == []
 
 

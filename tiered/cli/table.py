@@ -116,11 +116,7 @@ def enable_command(
     with _opened(out, config, archive, state, sets) as place:
         place.refuse_encrypted()
         location = files_location(place.settings.archive.url, place.keys.root)
-        open_catalog(
-            kept,
-            file_access(place.settings.archive.url, place.settings.store),
-            place.settings.state_directory,
-        )
+        place.ask_catalog(kept)
         add_tables(place.provider, place.keys, place.archive_id, kept, SystemClock().now_ms(), os.urandom)
         out.note(
             f"files below {location} are shown in {kept.name}; tiered table list says how far each table is"
@@ -224,6 +220,15 @@ class _Place:
                 found="a key is named",
                 hint="tiered_spark reads an encrypted archive with its key (deploy/encryption.md); nothing was kept",
             )  # fmt: skip
+
+    def ask_catalog(self, kept: KeptTables) -> None:
+        """Have the catalog of an order that is not kept yet answer. ``Unavailable``: no round will come to it by itself."""
+        settings = self.settings
+        try:
+            open_catalog(kept, file_access(settings.archive.url, settings.store), settings.state_directory)
+        except Unavailable as error:
+            hint = "nothing was kept: run it again when the catalog answers, or give another --catalog"
+            raise Unavailable(error.message, hint=hint, **error.fields) from error.__cause__
 
     def rounds(self, *, change: bool) -> list[_Told]:
         """A round over all tables, or a look at what it would do."""
