@@ -47,7 +47,7 @@ def test_enabled_followed_and_disabled(place: SealedPlace) -> None:
     catalog = open_catalog(KeptTables(EMBEDDED, {}, "rocketmq"), {}, str(place.state))
     catalog.drop_table(("rocketmq", "Late"))
     dry = place.table("sync", "--dry-run").json
-    assert [(r["topic"], r["added_files"], r["lag_commits"] > 0) for r in dry] == [
+    assert [(r["topic"], r["files_to_add"], r["lag_commits"] > 0) for r in dry] == [
         ("Late", 1, True), ("Orders", 0, False),
     ]  # fmt: skip
     assert not catalog.table_exists(("rocketmq", "Late"))
@@ -179,3 +179,28 @@ def test_an_order_with_a_name_that_leads_elsewhere_is_said_by_every_verb(place: 
     assert not any(path.name == "esc" for path in place.state.parent.rglob("*"))
     assert place.table("disable", "bad").code == 0
     assert (place.table("list").code, place.table("list").json) == (0, [])
+
+
+def test_what_was_done_and_what_is_to_come_have_names_of_their_own(place: SealedPlace) -> None:
+    catalog = open_catalog(KeptTables(EMBEDDED, {}, "named"), {}, str(place.state))
+    words = ("--archive", place.archive, "--state", place.state)
+    came, done = {"files_to_add", "files_to_remove"}, {"added_files", "removed_files"}
+    for verb, here, absent, number in (
+        ("enable iceberg --namespace named --topic Orders", done, came, 1),
+        ("list", came, done, 0),
+        ("sync --dry-run", came, done, 1),
+        ("sync --once", done, came, 1),
+        ("sync --once", done, came, 0),
+    ):
+        if verb == "sync --dry-run":
+            catalog.drop_table(("named", "Orders"))
+        (row,) = place.table(*verb.split()).json
+        assert here <= row.keys()
+        assert absent.isdisjoint(row)
+        assert sum(row[name] for name in here) == number
+    assert place.table("disable", "named").code == 0
+    enabled = tiered("table", "enable", "iceberg", "--namespace", "named", "--topic", "Orders", *words)
+    assert ("added files" in enabled.text, "to add" in enabled.text) == (True, False)
+    listed = tiered("table", "list", *words)
+    assert ("added files" in listed.text, "to add" in listed.text) == (False, True)
+    assert place.table("disable", "named").code == 0

@@ -43,10 +43,11 @@ COLUMNS = (
     Column("files"),
     Column("reflects_commit", "reflects commit"),
     Column("lag_commits", "lag"),
-    Column("added_files", "to add"),
-    Column("removed_files", "to remove"),
     Column("partial_files", "partial", less=1),
 )
+DONE = (Column("added_files", "added files"), Column("removed_files", "removed files"))
+TO_COME = (Column("files_to_add", "to add"), Column("files_to_remove", "to remove"))
+"""After a round, and before one that was not done: what has happened does not bear the name of what will."""
 
 KEPT, NO_TOPIC, NO_DAY, LEFT, NOT_KNOWN = (
     "kept", "no topic fits", "no day is sealed", "left as it is", "not known",
@@ -121,7 +122,7 @@ def enable_command(
         out.note(
             f"files below {location} are shown in {kept.name}; tiered table list says how far each table is"
         )
-        return _tell(out, json, [place.round(kept, change=True)])
+        return _tell(out, json, [place.round(kept, change=True)], change=True)
 
 
 @app.command("list")
@@ -137,7 +138,7 @@ def list_command(
     order of the bucket cannot be followed."""
     out = output(json)
     with _opened(out, config, archive, state, sets) as place:
-        return _tell(out, json, place.rounds(change=False))
+        return _tell(out, json, place.rounds(change=False), change=False)
 
 
 @app.command("sync")
@@ -160,7 +161,7 @@ def sync_command(
     with Signals(stop, clock):
         while True:
             with _opened(out, config, archive, state, sets) as place:
-                code = _tell(out, json, place.rounds(change=not dry_run))
+                code = _tell(out, json, place.rounds(change=not dry_run), change=not dry_run)
                 pause = place.settings.tables.interval_ms / 1000
             if once or dry_run:
                 return code
@@ -253,9 +254,10 @@ class _Place:
         return _Told(kept, found, NO_DAY if keeper.fits(self._state) else NO_TOPIC)
 
 
-def _tell(out: Output, json: bool, rounds: Sequence[_Told]) -> int:
-    """What each table is, what could not be done, and the exit code."""
-    out.table(COLUMNS, [[row.get(c.name) for c in COLUMNS] for each in rounds for row in _rows(each)])
+def _tell(out: Output, json: bool, rounds: Sequence[_Told], *, change: bool) -> int:
+    """What each table is, what was done or is to come, what could not be done, and the exit code."""
+    columns = (*COLUMNS[:-1], *(DONE if change else TO_COME), COLUMNS[-1])
+    out.table(columns, [[row.get(c.name) for c in columns] for each in rounds for row in _rows(each)])
     troubles = [trouble for each in rounds for trouble in each.found.troubles]
     partial = sum(state.partial for each in rounds for state in each.found.states)
     if partial:
@@ -284,7 +286,8 @@ def _rows(told: _Told) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for state in found.states:
         none = told.empty != NOT_KNOWN and kept.table and not _shows_files(state)
-        rows.append({**order, **row(state), "state": told.empty if none else KEPT})
+        to_come = {"files_to_add": state.added, "files_to_remove": state.removed}
+        rows.append({**order, **row(state), **to_come, "state": told.empty if none else KEPT})
     known = {state.name for state in found.states}
     rows += [{**order, "table": name, "state": LEFT} for name in found.failed if name not in known]
     return rows or [{**order, "state": told.empty}]
