@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 
 from tests.kit.command import archive_once, tiered
 from tests.kit.encryption import KEY
@@ -204,3 +207,19 @@ def test_what_was_done_and_what_is_to_come_have_names_of_their_own(place: Sealed
     listed = tiered("table", "list", *words)
     assert ("added files" in listed.text, "to add" in listed.text) == (False, True)
     assert place.table("disable", "named").code == 0
+
+
+def test_the_page_says_how_the_embedded_catalog_is_opened(
+    place: SealedPlace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "deploy" / "tables.md").read_text()
+    begin = page.index("    from pyiceberg.catalog import load_catalog\n")
+    lines = dedent(page[begin : page.index("\n\nAnother name", begin)])
+    assert place.table("enable", "iceberg").code == 0
+    here = lines.replace('"/var/lib/tiered"', repr(str(place.state)))
+    exec(here, found := dict[str, Any]())
+    assert "queue_offset" in capsys.readouterr().out
+    assert found["catalog"].load_table("rocketmq.Orders").scan().count() == 20
+    with pytest.raises(NoSuchTableError):
+        exec(here.replace('load_catalog("tiered"', 'load_catalog("other"'), {})
+    assert place.table("disable", "rocketmq").code == 0
