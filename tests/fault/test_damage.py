@@ -400,6 +400,50 @@ def test_one_commit_is_named_read_around_and_repaired(
         the_daemon_goes_on(alone, tmp_path)
 
 
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("which", ["first", "middle"])
+def test_a_commit_that_another_copy_has_loses_nothing(
+    alone: Made, made: Made, tmp_path: Path, which: str, how: str
+) -> None:
+    """Without a checkpoint, a local state, or the objects that would tell what the commit held."""
+    shutil.rmtree(alone.directory / ROOT / "checkpoint")
+    keys = alone.keys("commit")
+    key = keys[{"first": 1, "middle": len(keys) - 2}[which]]
+    path = alone.path(key)
+    spoil(path, how, path.stat().st_size - 200)
+    damaged = path.read_bytes() if path.exists() else None
+    copies = ("--copy", made.url)
+    plan = told_by(alone, "repair", "--json", *copies)
+    (row,) = plan.json
+    assert (plan.code, row["mended_from"], row["exact"]) == (1, "the other copy", True)
+    assert (path.read_bytes() if path.exists() else None) == damaged, "nothing was written"
+    mended = told_by(alone, "repair", "--apply", *copies)
+    assert mended.code == 0, said_by(mended)
+    if how == "removed":
+        assert path.read_bytes() == made.path(key).read_bytes()
+    else:
+        assert path.read_bytes() == damaged, "nothing is written over"
+    whole = told_by(alone, "scrub", "--once", "--deep", "--repair", "--state", tmp_path / "state", *copies)
+    assert whole.code == 0, said_by(whole)
+    assert serve_nothing_wrong(alone) is None
+    assert told_by(alone, "queues", "--json").json == told_by(made, "queues", "--json").json
+    assert told_by(alone, "verify", "--deep").code == 0
+
+
+def test_a_copy_whose_commit_is_another_one_is_not_believed(alone: Made, made: Made, tmp_path: Path) -> None:
+    shutil.rmtree(alone.directory / ROOT / "checkpoint")
+    other = made.copy(tmp_path / "other")
+    keys = alone.keys("commit")
+    lost = keys[len(keys) - 2]
+    alone.path(lost).unlink()
+    other.path(lost).write_bytes(other.path(keys[len(keys) - 1]).read_bytes())
+    plan = told_by(alone, "repair", "--json", "--copy", other.url)
+    assert [row["mended_from"] for row in plan.json] != ["the other copy"]
+    (other.directory / "archive.json").unlink(missing_ok=True)
+    (other.directory / ROOT / "archive.json").unlink(missing_ok=True)
+    assert told_by(alone, "repair", "--copy", other.url).code != 0
+
+
 def the_daemon_goes_on(archive: Made, work: Path) -> None:
     shutil.copytree(archive.oracle.store, work / "store")
     broker = FaultBroker(work / "store", topics=("Orders",), queues=2)

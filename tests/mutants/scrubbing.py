@@ -205,6 +205,12 @@ MUTANTS = (
         f"{_MENDING}::test_a_copy_that_is_damaged_too_is_not_believed",
     ),
     Mutant(
+        "tiered/repair/mend.py",
+        "            yield copied_step\n",
+        "            pass\n",
+        "tests/fault/test_damage.py -k another_copy_has",
+    ),
+    Mutant(
         "tiered/archive/care/othercopy.py",
         "        except Unavailable as error:\n",
         "        except ZeroDivisionError as error:\n",

@@ -10,9 +10,12 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.care.othercopy import OtherCopy
 from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.log.localfiles import record_distrust
+from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
 from tiered.archive.state.cached import open_fold
 from tiered.cli.access import archive_settings
@@ -20,6 +23,7 @@ from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, Se
 from tiered.clock import SystemClock
 from tiered.errors import Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
+from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.repair.mend import Mender
 from tiered.repair.step import Lost, Step
@@ -53,10 +57,15 @@ def command(
     apply: Annotated[
         bool, typer.Option("--apply", help="Write the repairs; without this nothing is written.")
     ] = False,
+    copy: Annotated[
+        str | None,
+        typer.Option("--copy", metavar="URL", help="Another copy of the archive (default: scrub.copy_url)."),
+    ] = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Find commits that are damaged or lost and mend them from the local state, a later checkpoint or their own objects.
+    """Find commits that are damaged or lost and mend them from another copy of the archive, the local state, a later checkpoint
+    or their own objects.
 
     Where nothing is left of what a commit held, that becomes a recorded gap and all else stays as it is; it is shown first.
     Nothing is deleted or written over: what stands for a commit is put beside it. Stop the daemon first. Exit code 1 while
@@ -70,7 +79,11 @@ def command(
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
         identity = find_identity(provider, keys)
-        with _local(settings, directory, out, apply=apply) as local:
+        other = copy or settings.scrub.copy_url
+        with (
+            _local(settings, directory, out, apply=apply) as local,
+            _other(other, settings, provider, keys, identity) as whole,
+        ):
             mender = Mender(
                 provider,
                 keys,
@@ -78,6 +91,7 @@ def command(
                 local,
                 os.urandom,
                 table_cache_bytes=settings.repair_table_cache_bytes,
+                copy=whole,
             )
             with out.progress("reading the log", 0) as advance:
                 steps = mender.plan(advance)
@@ -89,6 +103,21 @@ def command(
         provider.close()
     _tell(out, steps, apply=apply, json=json)
     return 0 if (apply and all(map(_mended, steps))) or not steps else TieredError.exit_code
+
+
+@contextlib.contextmanager
+def _other(
+    url: str, settings: Settings, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity
+) -> Iterator[Provider | None]:
+    """The copy that is named, if one is, and known to be one of this archive."""
+    if not url:
+        yield None
+        return
+    opened = encrypted(open_provider(url, settings.store, SystemClock()), settings.encryption)
+    try:
+        yield OtherCopy(LogReader(provider, keys, identity), lambda: opened).whole()
+    finally:
+        opened.close()
 
 
 @contextlib.contextmanager

@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_checkpoint, read_manifest
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity
-from tiered.archive.log.reader import LogReader
 from tiered.archive.log.shadow import difference
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.strays import Stray, inline_stray, read_stray, strangers
 from tiered.archive.read.verify import first_needed, read_log
-from tiered.archive.state.keys import FILE_MARK, FOLD_PREFIXES, HEAD, LINEAGE, MARK
 from tiered.archive.state.layers import store_changes
-from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit_footer, encode_stand_in
 from tiered.codec.format.edits import Commit, EditBatch, EditKind
@@ -36,6 +32,7 @@ from tiered.provider.base import Provider
 from tiered.repair.behind import look_behind
 from tiered.repair.derive import derive, opened_silently
 from tiered.repair.infer import infer, lose, unsure
+from tiered.repair.later import Later, Planned, copied, same_but_for_marks, told_id
 from tiered.repair.step import Step, lost_with
 
 FOLLOWING = 64
@@ -43,44 +40,15 @@ FOLLOWING = 64
 MOST_TRIES = 200
 """Combinations tried for neighbouring damage before each is mended by itself."""
 ZERO_ID = bytes(16)
+_COPY = "the other copy"
 _OBJECTS = "its objects and the commits behind it"
 _REST = "the commits behind it"
 """They tell what is missing, and nothing else does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Later:
-    """A fold at or above a damaged commit."""
-
-    name: str
-    state: ArchiveState
-    head: Head
-
-
-class _Planned(LogReader):
-    """Reads the log as it will be when everything planned is put."""
-
-    def __init__(self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity) -> None:
-        super().__init__(provider, keys, identity)
-        self.planned: dict[int, ReadCommit] = {}
-
-    def read(self, seq: int) -> ReadCommit | None:
-        return self.planned.get(seq) or super().read(seq)
-
-
-def _same_but_for_marks(one: MetadataView, other: MetadataView) -> bool:
-    left, right = ArchiveState(one).head(), ArchiveState(other).head()
-    assert left is not None
-    assert right is not None
-    offsets = [{n: p.physical_offset for n, p in head.progress.items()} for head in (left, right)]
-    prefixes = [p for p in FOLD_PREFIXES if p not in (HEAD, LINEAGE, MARK, FILE_MARK)]
-    return offsets[0] == offsets[1] and all(
-        list(one.iterate(prefix)) == list(other.iterate(prefix)) for prefix in prefixes
-    )
-
-
 class Mender:
-    """Looks at one archive. ``local``: the daemon's own fold, if there is one; nobody writes it meanwhile."""
+    """Looks at one archive. ``local``: the daemon's own fold, if there is one; nobody writes it meanwhile. ``copy``: another
+    copy of the archive; what it has must fit like all else."""
 
     def __init__(
         self,
@@ -91,17 +59,17 @@ class Mender:
         random_bytes: Callable[[int], bytes],
         *,
         table_cache_bytes: int,
+        copy: Provider | None = None,
     ) -> None:
         self._provider = provider
+        self._copy = copy
         self._keys = keys
         self._identity = identity
-        self._reader = _Planned(provider, keys, identity)
+        self._reader = Planned(provider, keys, identity)
         self._objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=table_cache_bytes)
         head = None if local is None else ArchiveState(local).head()
         ours = local is not None and head is not None and head.archive_id == identity.archive_id
-        self._local = (
-            _Later("the local state", ArchiveState(local), head) if ours and local and head else None
-        )
+        self._local = Later("the local state", ArchiveState(local), head) if ours and local and head else None
         self._random_bytes = random_bytes
         self._broken: list[tuple[int, Corrupt]] = []
         self._newest = -1
@@ -173,6 +141,9 @@ class Mender:
             if ArchiveState(base).head() is None:
                 return
         following = list(self._following(seq))
+        copied_step = self._copied(base, seq, damage, following, until)
+        if copied_step is not None:
+            yield copied_step
         strays = list(self._strays(base, seq, following))
         later = self._later(seq)
         for source, edits in self._candidates(base, seq, later, following, strays, until):
@@ -183,6 +154,30 @@ class Mender:
             ):
                 doubt = unsure(made[0], ArchiveState(base), following) if source == _OBJECTS else ""
                 yield self._mended(source, *made, damage, lost_end=seq > self._newest, doubt=doubt)
+
+    def _copied(
+        self, base: MetadataStore, seq: int, damage: Corrupt, following: Sequence[Commit], until: int | None
+    ) -> Step | None:
+        """The very commit, out of the other copy: under its own key where that is free, beside the damage else."""
+        if self._copy is None:
+            return None
+        head, later, key = ArchiveState(base).head(), self._later(seq), self._keys.commit(seq)
+        found = copied(
+            self._copy, self._keys, self._identity.archive_id, seq,
+            ZERO_ID if head is None else head.commit_id, told_id(seq, following, later),
+        )  # fmt: skip
+        if found is None or self._folded(base, found[1], later, until) is None:
+            return None
+        data, commit = found
+        if not self._reader.is_there(seq):
+            return Step(seq, key, damage.message, _COPY, True, key, (data,))
+        inline = (
+            "tiered scrub --once --deep --repair --copy writes its messages anew"
+            if commit.inline_length
+            else ""
+        )
+        beside = self._keys.repair(seq, commit.commit_id)
+        return Step(seq, key, damage.message, _COPY, True, beside, tuple(encode_stand_in(commit)), inline)
 
     def _mended(
         self, source: str, commit: Commit, exact: bool, damage: Corrupt, *, lost_end: bool, doubt: str
@@ -219,7 +214,7 @@ class Mender:
         self,
         base: MetadataStore,
         seq: int,
-        later: _Later | None,
+        later: Later | None,
         following: Sequence[Commit],
         strays: Sequence[Stray],
         until: int | None,
@@ -247,7 +242,7 @@ class Mender:
         edits: list[EditBatch],
         following: Sequence[Commit],
         strays: Sequence[Stray],
-        later: _Later | None,
+        later: Later | None,
         until: int | None,
     ) -> tuple[Commit, bool] | None:
         """The commit with these edits, and whether it leads to the very fold there was; ``None`` if it does not fit.
@@ -255,7 +250,14 @@ class Mender:
         Where a later fold is in reach it must be met in all but marks, which only comparisons with the broker look at.
         """
         commit = self._commit(base, seq, edits, following, strays, later)
-        copy = MemoryStore()
+        exact = self._folded(base, commit, later, until)
+        return None if exact is None else (commit, exact)
+
+    def _folded(
+        self, base: MetadataStore, commit: Commit, later: Later | None, until: int | None
+    ) -> bool | None:
+        """Whether a commit leads to the very fold there was, or only to one that may be; ``None`` if it does not fit."""
+        seq, copy = commit.seq, MemoryStore()
         copy.put_many(base.iterate(b""), applied=base.applied())
         try:
             store_changes(copy, [apply(copy, commit)])
@@ -263,7 +265,7 @@ class Mender:
             if later is not None and self._reached(later, until):
                 self._reader.fold_until(copy, later.head.seq)
                 exact = difference(copy, later.state.view) is None
-                if not exact and not _same_but_for_marks(copy, later.state.view):
+                if not exact and not same_but_for_marks(copy, later.state.view):
                     raise Corrupt("another fold than the one there is", commit=seq)
             else:
                 exact = False
@@ -271,10 +273,10 @@ class Mender:
         except (Corrupt, NotFound, Refused):
             self._reader.planned.pop(seq, None)
             return None
-        return commit, exact
+        return exact
 
     @staticmethod
-    def _reached(later: _Later, until: int | None) -> bool:
+    def _reached(later: Later, until: int | None) -> bool:
         """Whether no other damage lies before a later fold."""
         return until is None or later.head.seq <= until
 
@@ -285,7 +287,7 @@ class Mender:
         edits: list[EditBatch],
         following: Sequence[Commit],
         strays: Sequence[Stray],
-        later: _Later | None,
+        later: Later | None,
     ) -> Commit:
         head = ArchiveState(base).head()
         opening = next((e.row(0) for e in edits if e.kind is EditKind.OPEN_EPOCH), None)
@@ -312,13 +314,12 @@ class Mender:
         )
 
     def _commit_id(
-        self, seq: int, following: Sequence[Commit], strays: Sequence[Stray], later: _Later | None
+        self, seq: int, following: Sequence[Commit], strays: Sequence[Stray], later: Later | None
     ) -> bytes:
         """The damaged commit's own id where anything still tells it, a new one where nothing does (and nothing names it)."""
-        if following and following[0].seq == seq + 1:
-            return following[0].previous_id
-        if later is not None and later.head.seq == seq:
-            return later.head.commit_id
+        told = told_id(seq, following, later)
+        if told is not None:
+            return told
         with contextlib.suppress(Corrupt, Refused, NotFound):
             key = self._keys.commit(seq)
             footer = decode_commit_footer(self._provider.get(key, -COMMIT_FOOTER_BYTES).data, key=key)
@@ -363,16 +364,16 @@ class Mender:
                 with contextlib.suppress(Corrupt, Refused, NotFound):
                     yield read_stray(self._provider, self._keys, stored, self._identity.archive_id)
 
-    def _later(self, seq: int) -> _Later | None:
+    def _later(self, seq: int) -> Later | None:
         """The nearest fold at or above a commit: a checkpoint's, or the local one if the bucket does not contradict it."""
-        nearest: _Later | None = None
+        nearest: Later | None = None
         for key in reversed(list(checkpoint_keys(self._provider, self._keys))):
             if key < self._keys.checkpoint(seq):
                 continue
             with contextlib.suppress(Corrupt):
                 store = MemoryStore()
                 head = load_checkpoint(self._provider, read_manifest(self._provider, key), store)
-                nearest = _Later(f"checkpoint {head.seq}", ArchiveState(store), head)
+                nearest = Later(f"checkpoint {head.seq}", ArchiveState(store), head)
                 break
         local = self._local
         if (
