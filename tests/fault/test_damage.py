@@ -439,9 +439,12 @@ def test_a_copy_whose_commit_is_another_one_is_not_believed(alone: Made, made: M
     other.path(lost).write_bytes(other.path(keys[len(keys) - 1]).read_bytes())
     plan = told_by(alone, "repair", "--json", "--copy", other.url)
     assert [row["mended_from"] for row in plan.json] != ["the other copy"]
-    (other.directory / "archive.json").unlink(missing_ok=True)
-    (other.directory / ROOT / "archive.json").unlink(missing_ok=True)
-    assert told_by(alone, "repair", "--copy", other.url).code != 0
+    other.path(f"{ROOT}/archive.json").unlink()
+    for url, code in ((other.url, Corrupt.exit_code), (f"file://{tmp_path / 'none'}", NotFound.exit_code)):
+        assert told_by(alone, "repair", "--copy", url).code == code
+        unasked = told_by(alone, "repair", "--set", f"scrub.copy_url={url}")
+        assert "scrub.copy_url is not looked at" in unasked.err, "what it has may lie elsewhere"
+        assert unasked.code == 1
 
 
 def the_daemon_goes_on(archive: Made, work: Path) -> None:

@@ -13,7 +13,6 @@ import typer
 from tiered.archive.care.othercopy import OtherCopy
 from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
-from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
@@ -21,7 +20,7 @@ from tiered.archive.state.cached import open_fold
 from tiered.cli.access import archive_settings
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
-from tiered.errors import Refused, TieredError, Unavailable
+from tiered.errors import Corrupt, NotFound, Refused, TieredError, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
@@ -82,7 +81,9 @@ def command(
         other = copy or settings.scrub.copy_url
         with (
             _local(settings, directory, out, apply=apply) as local,
-            _other(other, settings, provider, keys, identity) as whole,
+            _other(
+                other, settings, LogReader(provider, keys, identity), out, asked=copy is not None
+            ) as whole,
         ):
             mender = Mender(
                 provider,
@@ -107,15 +108,23 @@ def command(
 
 @contextlib.contextmanager
 def _other(
-    url: str, settings: Settings, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity
+    url: str, settings: Settings, reader: LogReader, out: Output, *, asked: bool
 ) -> Iterator[Provider | None]:
-    """The copy that is named, if one is, and known to be one of this archive."""
+    """The copy that is named, if one is, and known to be one of this archive. One that only a setting names and that is not
+    there, or does not answer, is done without: what it has may lie elsewhere."""
     if not url:
         yield None
         return
     opened = encrypted(open_provider(url, settings.store, SystemClock()), settings.encryption)
     try:
-        yield OtherCopy(LogReader(provider, keys, identity), lambda: opened).whole()
+        try:
+            copy = OtherCopy(reader, lambda: opened).whole()
+        except (Corrupt, NotFound) as error:
+            if asked:
+                raise
+            out.note(f"scrub.copy_url is not looked at: {error}")
+            copy = None
+        yield copy
     finally:
         opened.close()
 
