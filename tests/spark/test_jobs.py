@@ -66,6 +66,13 @@ def test_a_dry_run_makes_no_session(capsys: pytest.CaptureFixture[str], url: str
     assert (told["queues"], told["runs_pruned"]) == (8, 0)
 
 
+def _environment() -> dict[str, str]:
+    """Of a program that starts a JVM."""
+    python = sys.executable
+    own = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_SUBMIT_OPTS": quick_jvm()}
+    return {**os.environ, **own}
+
+
 @pytest.mark.parametrize("command", ["spark-submit", "tiered"])
 def test_as_a_program(url: str, command: str) -> None:
     binaries = Path(sys.executable).parent
@@ -81,12 +88,17 @@ def test_as_a_program(url: str, command: str) -> None:
     done = subprocess.run(
         [*map(str, start), "profile", "--archive", url, "--quick", "--json", *SMALL],
         check=False, capture_output=True, text=True, timeout=500,
-        env={
-            **os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_SUBMIT_OPTS": quick_jvm(),
-        },
+        env=_environment(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     told = json.loads(done.stdout)
     assert told["totals"]["messages"] == 500
     assert ("counting headers" in done.stderr) == (command == "tiered")
+
+
+def test_a_search_makes_its_own_session(url: str) -> None:
+    """It names columns before it reads anything, which Spark allows only once there is a session."""
+    asked = ("--archive", url, "--unique-key", "nowhere", "--master", "local[2]", *SMALL)
+    found = tiered("spark", "trace", *asked, environment=_environment())
+    assert found.code == 5, found.err
+    assert "no archived message has this unique key" in found.err

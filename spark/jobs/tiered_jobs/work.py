@@ -187,6 +187,10 @@ class Work:
             return
         speaker(json_output=False).note(f"{self.job}: {text}")
 
+    def begin(self) -> None:
+        """Make the session now: without one no column can be named, which searches do before they read anything."""
+        _ = self.spark
+
     @property
     def spark(self) -> SparkSession:
         """The session, made when first asked for."""

@@ -75,6 +75,7 @@ def run(work: Work) -> None:
 
     kind, value = _asked(work)
     snapshots = work.snapshots()
+    work.begin()
     search = Search(work, snapshots, limit=work.args.limit)
     found = search.find(kind, value)
     if not found:
