@@ -13,6 +13,7 @@ import pytest
 from tests.kit.pysparks import quick_jvm
 from tests.kit.realdaemon import tiered
 from tests.kit.sparkscene import archive
+from tiered.cli import main as command_line
 from tiered_jobs.main import JOBS, main
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -58,6 +59,17 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], words: list[st
 def test_an_archive_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--archive", "file:///nowhere/at/all", "--dry-run"]) == 5
     assert "no archive is here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", [None, 0, 1, 2, 4])
+def test_debug_is_understood_anywhere(capsys: pytest.CaptureFixture[str], at: int | None) -> None:
+    words = ["spark", "profile", "--archive", "file:///nowhere/at/all"]
+    if at is not None:
+        words.insert(at, "--debug")
+        assert main(words[1:] if at else ["--debug", *words[2:]]) == 5
+        assert "Traceback" in capsys.readouterr().err
+    assert command_line.main(words) == 5
+    assert ("Traceback" in capsys.readouterr().err) == (at is not None)
 
 
 def test_a_dry_run_makes_no_session(capsys: pytest.CaptureFixture[str], url: str) -> None:

@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
             return answer(group, completing)
         usage = _help_of(group, words)
         check_values(group, words, usage)
-        with group.make_context("tiered", _or_help(group, words)) as context:
+        with group.make_context("tiered", _or_help(group, words), obj=debug) as context:
             result = group.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) and not isinstance(result, bool) else 0

@@ -33,4 +33,5 @@ def command(context: typer.Context) -> int:
         ModuleNotFoundError
     ) as error:  # a wheel that was built without them, and registers them all the same
         raise NotFound("the jobs are not installed", missing=error.name, hint=INSTALL) from None
-    return run(context.args)
+    debug = ["--debug"] if context.obj else []  # the words have it no more, wherever it stood
+    return run([*debug, *context.args])

@@ -40,8 +40,8 @@ EXIT_INTERRUPTED = 130
 
 def main(argv: Sequence[str]) -> int:
     """Run one job; returns its exit code, those of ``tiered``."""
-    words = list(argv)
-    debug, as_json = "--debug" in words, "--json" in words
+    debug, as_json = "--debug" in argv, "--json" in argv
+    words = [word for word in argv if word != "--debug"]  # understood anywhere, as of every other verb
     try:
         if not words or words[0] in ("-h", "--help"):
             speaker(json_output=False).lines(_usage())
