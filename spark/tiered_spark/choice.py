@@ -20,7 +20,7 @@ MAX_IDS = 16
 
 T = TypeVar("T", str, bytes)
 
-_ONE = re.compile(r"\[([^!\]])\]")
+_ONE = re.compile(r"\[([^!])\]")
 _OPEN = re.compile(r"[*?\[]")
 _TOPIC_END = topic_key("")
 

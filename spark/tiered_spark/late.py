@@ -117,7 +117,7 @@ def _of_one(
     chosen = {key: value for key, value in options.items() if key.lower() not in PINNED}
     chosen |= {
         "archive": place.url, "cluster": exactly(place.cluster), "broker": exactly(place.broker), "asOfCommit": str(commit),
-        "topics": perhaps(parsed.topics), "columns": ",".join([*headers, RECORD]),
+        **perhaps(parsed.topics), "columns": ",".join([*headers, RECORD]),
     }  # fmt: skip
     frame = spark.read.format("rocketmq_tiered").options(**chosen).load()
     at: list[Column] = [f.col(RECORD)[part] for part in ("commit", "object", "row")]
@@ -128,7 +128,7 @@ def _of_one(
     return frame.select(*columns)
 
 
-PINNED = ("archive", "cluster", "broker", "asofcommit", "asoftimestamp", "topics", "columns")
+PINNED = ("archive", "cluster", "broker", "asofcommit", "asoftimestamp", "topics", "missingtopics", "columns")
 """Options that a frame of one snapshot gives its source itself."""
 
 

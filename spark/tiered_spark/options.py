@@ -26,6 +26,7 @@ from tiered_spark.ranges import Range, half_open
 
 TABLES = ("messages", "queues", "gaps", "aliases", "commits", "blocks", "plan")
 ON_DAMAGE = ("fail", "skip")
+MISSING_TOPICS = ("fail", "ignore")
 POSITIONS = ("earliest", "latest")
 
 
@@ -43,6 +44,7 @@ class Options:
     clusters: tuple[str, ...] = ("*",)
     brokers: tuple[str, ...] = ("*",)
     topics: tuple[str, ...] = ("*",)
+    missing_topics: str = "fail"
     system_topics: bool = False
     columns: str = ""
     table: str = "messages"
@@ -101,9 +103,10 @@ def exactly(name: str) -> str:
     return glob.escape(name).replace(",", "?")
 
 
-def perhaps(topics: Iterable[str]) -> str:
-    """Topics of the options as patterns: those that an archive has not are no error."""
-    return ",".join(name if _PATTERN.intersection(name) else f"[{name[:1]}]{name[1:]}" for name in topics)
+def perhaps(topics: Iterable[str]) -> dict[str, str]:
+    """Options that choose these topics, of which an archive need not have every one. They are not made patterns: no pattern is
+    for a name such as ``!`` alone."""
+    return {"topics": ",".join(topics), "missingTopics": "ignore"}
 
 
 def parse_options(given: Mapping[str, str], *, stream: bool | None = None) -> Options:
@@ -168,6 +171,7 @@ _PARSERS: Parsers = {
     "cluster": ("clusters", words),
     "broker": ("brokers", words),
     "topics": ("topics", words),
+    "missingTopics": ("missing_topics", one_of(MISSING_TOPICS)),
     "includeSystemTopics": ("system_topics", flag),
     "columns": ("columns", text),
     "table": ("table", one_of(TABLES)),

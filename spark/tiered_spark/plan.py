@@ -131,13 +131,13 @@ def missing_topics(options: Options, found: Sequence[Queues]) -> list[str]:
 def check_topics(options: Options, found: Sequence[Queues]) -> None:
     """``NotFound`` names ``missing_topics``; patterns that none matches are warned about."""
     missing = missing_topics(options, found)
-    if missing:
+    if missing and options.missing_topics == "fail":
         system = [topic for topic in missing if is_system_topic(topic)] if not options.system_topics else []
         raise NotFound(
             "no archive here has this topic" + (" with one of these queue ids" if options.queue_ids else ""),
             topic=", ".join(missing),
             hint="RocketMQ's own topics are read with includeSystemTopics" if system
-            else "table=queues lists what is there; a pattern such as Orders* may match nothing",
+            else "table=queues lists what is there; missingTopics=ignore reads what is there of them",
         )  # fmt: skip
     if not any(map(len, found)) and options.topics != ("*",):
         log.warning("no topic matches %s: nothing is read", ",".join(options.topics))

@@ -98,7 +98,7 @@ def _of_source(
     chosen = {key: value for key, value in options.items() if key.lower() not in PINNED}
     chosen |= {
         "archive": place.url, "cluster": exactly(place.cluster), "broker": exactly(place.broker),
-        "asOfCommit": str(snapshot.commit), "topics": perhaps(parsed.topics), "columns": ",".join(names),
+        "asOfCommit": str(snapshot.commit), **perhaps(parsed.topics), "columns": ",".join(names),
         "sealed": str(sealed).lower(),
     }  # fmt: skip
     return spark.read.format("rocketmq_tiered").options(**chosen).load()

@@ -80,7 +80,7 @@ def runs_of(parts: list[ScanPartition]) -> set[RunState]:
     [
         ("Orders", "Orders", True), ("Orders*", "Orders", False), ("*", "", False), ("Ord?rs", "Ord", False),
         ("[O]rders", "Orders", True), ("Ord[ae]rs", "Ord", False), ("Ord[!e]rs", "Ord", False), ("Or[[]d", "Or[d", True),
-        ("Or[d", "Or", False), ("[!", "", False), ("", "", True),
+        ("[]]d", "]d", True), ("Or[d", "Or", False), ("[!", "", False), ("", "", True),
     ],
 )  # fmt: skip
 def test_what_all_names_of_a_pattern_begin_with(pattern: str, begins: str, whole: bool) -> None:
@@ -89,11 +89,20 @@ def test_what_all_names_of_a_pattern_begin_with(pattern: str, begins: str, whole
         assert fnmatchcase(begins, pattern)
 
 
-@pytest.mark.parametrize("name", ["Orders", "%RETRY%group", "a*b", "Or[d", "[!x]", "a?", "ü"])
+ODD = (
+    *("Orders", "%RETRY%group", "a*b", "Or[d", "[!x]", "a?", "ü"),
+    *("!x", "!", "]", "]x", "[x]", "[]]", "[!]", "^", "-"),
+)
+
+
+@pytest.mark.parametrize("name", ODD)
 def test_a_pattern_for_one_name_is_known_as_one(name: str) -> None:
     assert literal(exactly(name)) == (name, True)
+    assert fnmatchcase(name, exactly(name))
     if not set("*?[").intersection(name):
-        assert literal(perhaps([name])) == (name, True)
+        some = parse_options({**MEMORY, **perhaps([name])})
+        assert some.takes(name)
+        assert key_prefixes(some) == [topic_key(name)]
 
 
 def test_keys_of_topics_that_are_named() -> None:

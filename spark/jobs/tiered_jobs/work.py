@@ -141,7 +141,7 @@ class Work:
         """The same of exactly these snapshots, whatever is archived meanwhile, one below the other."""
         named = parse_options(self.options(**more)).topics
         topics = perhaps(named)  # not every archive need have them
-        frames = (self.read(columns, **{**more, "topics": topics, **pinned(s)}) for s in snapshots)
+        frames = (self.read(columns, **{**more, **topics, **pinned(s)}) for s in snapshots)
         return reduce(lambda above, below: above.unionByName(below), frames)
 
     def snapshots(self) -> list[Snapshot]:

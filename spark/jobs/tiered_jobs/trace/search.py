@@ -104,7 +104,7 @@ class Search:
         last = max(row["store_timestamp"] for row in halves)
         self._work.say(f"the end of {len(halves)} half messages")
         frame = self._work.read(
-            ",".join((*PLAIN, "store_timestamp", "properties", "body")), topics=perhaps([OP_TOPIC]), includeSystemTopics="true",
+            ",".join((*PLAIN, "store_timestamp", "properties", "body")), **perhaps([OP_TOPIC]), includeSystemTopics="true",
             startingTimestamp=first, endingTimestamp=last + DECIDED_WITHIN_MS,
         )  # fmt: skip
         wanted = F.array(*(F.lit(text) for text in sorted({str(row["queue_offset"]) for row in halves})))
