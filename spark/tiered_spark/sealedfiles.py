@@ -2,35 +2,24 @@
 
 The fold names runs, a file is rows. A file is *whole* if every row of it is of a live run; of any other one (retention took a
 queue of it, a rewind cut one, a seal came too late for one) only the rows that its live runs name may be shown. How many rows
-a file has stands in its footer, which is read here, and proven to be that of the object that the fold means.
+a file has stands in its footer. Every file that is named is proven before Spark gets it (``provenfiles``).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from cachetools import LRUCache
 
-from tiered.archive.state.values import ObjectState
 from tiered.codec.types import Bools, Ints
 from tiered_spark.options import Options
 from tiered_spark.plan import SEALED_LEVEL, levels
+from tiered_spark.provenfiles import Proof, proven
 from tiered_spark.runs import RunTable, objects_of, read_runs
 from tiered_spark.snapshot import Snapshot
 from tiered_spark.wanted import Wanted
-
-MAX_FOOTERS = 4096
-"""Files whose footers are read while a frame is made: about 8 s, at 30 ms a request. Rows of more files are compared with
-their runs by Spark, one by one."""
-
-REQUESTS = 16
 
 PART_DTYPE = np.dtype(
     [
@@ -51,13 +40,15 @@ PART_DTYPE = np.dtype(
 class SealedFiles:
     """Paths below the broker's root. ``whole``: all rows are alive; ``cut``: those that ``parts`` (``PART_DTYPE``) name.
 
-    ``wanted_runs``: how many live runs in them may hold wanted messages.
+    ``wanted_runs``: how many live runs in them may hold wanted messages. ``unindexed``: those of the paths whose filters and
+    page index nobody has proven: rows may not be passed over by them.
     """
 
     whole: tuple[str, ...]
     cut: tuple[str, ...]
     parts: npt.NDArray[np.void]
     wanted_runs: int = 0
+    unindexed: frozenset[str] = frozenset()
 
 
 NOTHING = SealedFiles((), (), np.zeros(0, PART_DTYPE))
@@ -80,7 +71,8 @@ def sealed_files(snapshot: Snapshot, options: Options, wanted: Wanted) -> Sealed
     order = np.lexsort((records["first_row"], mine))
     live, mine = live.only(order), mine[order]
     items = snapshot.objects([refs[i] for i in used.tolist()])
-    whole = _whole(snapshot, live, mine, items)
+    proof = proven(snapshot, items)
+    whole = _whole(live, mine, proof)
     if any((*wanted.lows, *wanted.ends)):  # bounds of single queues hold for rows, too
         whole[:] = False
     number = np.cumsum(~whole) - 1
@@ -90,10 +82,11 @@ def sealed_files(snapshot: Snapshot, options: Options, wanted: Wanted) -> Sealed
         tuple(item.path for item, all_of in zip(items, whole.tolist(), strict=True) if not all_of),
         _parts(snapshot, live.only(cut), number[mine[cut]], wanted),
         int(chosen.sum()),
+        frozenset(item.path for item, good in zip(items, proof.indexed.tolist(), strict=True) if not good),
     )
 
 
-def _whole(snapshot: Snapshot, live: RunTable, mine: Ints, items: Sequence[ObjectState]) -> Bools:
+def _whole(live: RunTable, mine: Ints, proof: Proof) -> Bools:
     """Of each file whether its live runs, sorted by file and row, are all of its rows."""
     records = live.records
     rows = records["rows"].astype(np.int64)
@@ -103,29 +96,8 @@ def _whole(snapshot: Snapshot, live: RunTable, mine: Ints, items: Sequence[Objec
     good &= records["start"] == records["first_queue_offset"]
     good &= records["end"] - records["start"] == records["queue_offsets"]
     whole: Bools = np.logical_and.reduceat(good, starts)
-    if len(items) > MAX_FOOTERS:
-        whole[MAX_FOOTERS:] = False
-    at = np.flatnonzero(whole)
-    with ThreadPoolExecutor(REQUESTS, "footers") as pool:
-        counts = list(pool.map(partial(rows_of, snapshot), [items[i] for i in at.tolist()]))
-    whole[at] = np.array(counts, np.int64) == np.add.reduceat(rows, starts)[at]
+    whole &= proof.known & (proof.rows == np.add.reduceat(rows, starts))
     return whole
-
-
-_lock = threading.Lock()
-_rows: LRUCache[tuple[bytes, bytes], int] = LRUCache(1_000_000)
-
-
-def rows_of(snapshot: Snapshot, item: ObjectState) -> int:
-    """Rows of a sealed file, by its footer: one request, and none the next time."""
-    name = (snapshot.place.archive_id, item.object_id)
-    with _lock:
-        found = _rows.get(name)
-    if found is None:
-        found = int(snapshot.view.objects.sealed(item).segment.directory.groups["rows"].sum())
-        with _lock:
-            _rows[name] = found
-    return found
 
 
 def _parts(snapshot: Snapshot, live: RunTable, file: Ints, wanted: Wanted) -> npt.NDArray[Any]:

@@ -43,6 +43,12 @@ OPTIONS = {
 }
 """Of Spark's reader: whatever a session says, a file that is gone or damaged is an error."""
 
+UNPROVEN = {
+    "parquet.filter.columnindex.enabled": "false",
+    "parquet.filter.bloom.enabled": "false",
+}
+"""And of files whose filters and page index nobody has proven: a flipped bit there would pass over rows."""
+
 _PLACE = ("cluster", "broker")
 
 
@@ -110,7 +116,7 @@ def _of_files(
     """What is sealed; no frame where nothing is."""
     from pyspark.sql import functions as f
 
-    parts = [_read(spark, snapshot, files.whole)] if files.whole else []
+    parts = _read(spark, snapshot, files, files.whole)
     if files.cut:
         parts.append(_alive(spark, snapshot, files))
     if not parts:
@@ -134,10 +140,17 @@ def sealed_schema() -> StructType:
     return from_arrow_schema(MESSAGE_SCHEMA)
 
 
-def _read(spark: SparkSession, snapshot: Snapshot, paths: tuple[str, ...]) -> DataFrame:
-    keys = snapshot.view.keys
-    files = [engine_path(snapshot.place.url, keys.key(path)) for path in paths]
-    return spark.read.schema(sealed_schema()).options(**OPTIONS).parquet(*files)
+def _read(
+    spark: SparkSession, snapshot: Snapshot, files: SealedFiles, paths: tuple[str, ...]
+) -> list[DataFrame]:
+    """Rows of some of the files; those whose indexes may be used, and the others."""
+    keys, parts = snapshot.view.keys, []
+    for more in ({}, UNPROVEN):
+        some = [path for path in paths if (path in files.unindexed) == bool(more)]
+        if some:
+            named = [engine_path(snapshot.place.url, keys.key(path)) for path in some]
+            parts.append(spark.read.schema(sealed_schema()).options(**OPTIONS, **more).parquet(*named))
+    return parts
 
 
 def _alive(spark: SparkSession, snapshot: Snapshot, files: SealedFiles) -> DataFrame:
@@ -148,10 +161,9 @@ def _alive(spark: SparkSession, snapshot: Snapshot, files: SealedFiles) -> DataF
     columns = {name: files.parts[name] for name in PART_DTYPE.names or () if name != "file"}
     table = pa.table({"file": [names[i] for i in files.parts["file"].tolist()], **columns})
     live = f.broadcast(spark.createDataFrame(table)).alias("live")
-    rows = _read(spark, snapshot, files.cut)
-    numbered = rows.select(
-        "*", f.col("_metadata.file_name").alias("_file"), f.col("_metadata.row_index").alias("_row")
-    ).alias("rows")
+    at = (f.col("_metadata.file_name").alias("_file"), f.col("_metadata.row_index").alias("_row"))
+    parts = [rows.select("*", *at) for rows in _read(spark, snapshot, files, files.cut)]
+    numbered = reduce(lambda above, below: above.unionByName(below), parts).alias("rows")
     stored = f.coalesce(f.unix_millis(f.col("rows.store_timestamp")), f.lit(Range().low))
     same = (
         (f.col("_file") == f.col("live.file"))

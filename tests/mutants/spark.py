@@ -61,9 +61,33 @@ MUTANTS = (
     ),
     Mutant(
         "spark/tiered_spark/sealedfiles.py",
-        "    whole[at] = np.array(counts, np.int64) == np.add.reduceat(rows, starts)[at]\n",
-        "",
+        "    whole &= proof.known & (proof.rows == np.add.reduceat(rows, starts))\n",
+        "    whole &= proof.known\n",
         "tests/spark/test_spark_aged.py::test_a_file_whose_last_rows_are_dead_is_cut",
+    ),
+    Mutant(
+        "spark/tiered_spark/provenfiles.py",
+        "    if found.length != item.length:\n",
+        "    if found.length > item.length:\n",
+        "tests/spark/test_spark_frame.py -k test_no_file_is_passed_over_because_it_became_another",
+    ),
+    Mutant(
+        "spark/tiered_spark/provenfiles.py",
+        "    if kept is not None and kept.stored == told and kept.indexed:\n",
+        "    if kept is not None and kept.indexed:\n",
+        "tests/spark/test_spark_frame.py -k test_no_file_is_passed_over_because_it_became_another",
+    ),
+    Mutant(
+        "spark/tiered_spark/provenfiles.py",
+        "        reader.filters(tables)\n",
+        "        pass\n",
+        "tests/spark/test_spark_frame.py -k test_filters_and_page_index_are_proven_or_not_used",
+    ),
+    Mutant(
+        "spark/tiered_spark/sealedframe.py",
+        '    "parquet.filter.bloom.enabled": "false",\n',
+        "",
+        "tests/spark/test_spark_frame.py -k test_filters_and_page_index_are_proven_or_not_used",
     ),
     Mutant(
         "spark/tiered_spark/plan.py",

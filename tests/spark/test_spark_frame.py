@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from tiered.errors import Corrupt, Invalid, NotFound, Refused
 from tiered.provider.open import open_provider
 from tiered.settings import Store
 from tiered_jobs.main import main
-from tiered_spark import frame, late_frame, register, sealedfiles
+from tiered_spark import frame, late_frame, provenfiles, register, sealedfiles, sealedframe
 from tiered_spark.columns import COLUMNS, message_schema
 from tiered_spark.enginepaths import engine_path
 from tiered_spark.options import parse_options
@@ -184,7 +185,7 @@ def test_days_sealed_on_executors_are_committed_by_the_daemon(
 def test_without_footers_rows_are_compared_one_by_one(
     spark: SparkSession, archives: dict[Stage, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealedfiles, "MAX_FOOTERS", 0)
+    monkeypatch.setattr(provenfiles, "MAX_FOOTERS", 0)
     assert framed(spark, archives[Stage.SEALED]) == aged_rows(archives, Stage.SEALED)
 
 
@@ -213,7 +214,6 @@ def test_damage_is_an_error_and_never_fewer_rows(spark: SparkSession, tmp_path: 
             made.toArrow()
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
-    sealedfiles._rows.clear()
     with pytest.raises(NotFound, match=one.name):
         frame(spark, url)
 
@@ -221,6 +221,75 @@ def test_damage_is_an_error_and_never_fewer_rows(spark: SparkSession, tmp_path: 
     other.write_bytes(data)
     with pytest.raises(Corrupt, match=one.name):
         frame(spark, url)
+
+
+def denying(path: Path) -> tuple[bytes, str]:
+    """The file's bytes with Bloom filters of unique keys that deny every key, and one of its keys."""
+    data, metadata = bytearray(path.read_bytes()), pq.read_metadata(path)
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        found = [group.column(n) for n in range(group.num_columns)]
+        (column,) = [each for each in found if each.path_in_schema == "unique_key"]
+        end = column.bloom_filter_offset + column.bloom_filter_length
+        size = (end - column.bloom_filter_offset) // 32 * 32  # whole blocks, behind a header of fewer bytes
+        data[end - size : end] = bytes(size)
+    keys = pq.read_table(path, columns=["unique_key"], partitioning=None).column(0).to_pylist()
+    return bytes(data), next(key for key in keys if key)
+
+
+def test_filters_and_page_index_are_proven_or_not_used(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark compares no checksum of them: with a damaged one it would pass over rows."""
+    url = sealed_by_hand(tmp_path)
+    one = min((tmp_path / "archive").glob("*/*/segment/topic=Orders/*/*"))
+    data, key = denying(one)
+    wanted = frame(spark, url).where(f"unique_key = '{key}'").count()
+    assert wanted
+    one.write_bytes(data)
+    with pytest.raises(Corrupt, match=f"filters or page index are damaged.*{one.name}"):
+        frame(spark, url)
+    monkeypatch.setattr(provenfiles, "MAX_INDEX_BYTES", 0)
+    provenfiles.forget()
+    assert frame(spark, url).where(f"unique_key = '{key}'").count() == wanted
+    monkeypatch.setattr(sealedframe, "UNPROVEN", {"bloom": "as ever"})
+    assert frame(spark, url).where(f"unique_key = '{key}'").count() < wanted, "the filter was damaged"
+
+
+@pytest.mark.parametrize("footers", [provenfiles.MAX_FOOTERS, 0])
+@pytest.mark.parametrize("stage", [Stage.SEALED, Stage.TRIMMED])
+def test_no_file_is_passed_over_because_it_became_another(
+    spark: SparkSession,
+    archives: dict[Stage, str],
+    tmp_path: Path,
+    stage: Stage,
+    footers: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark takes a file without a byte for one without rows. It was proven before, and is again; cut files are, too."""
+    monkeypatch.setattr(provenfiles, "MAX_FOOTERS", footers)
+    shutil.copytree(archives[stage].removeprefix("file://"), tmp_path / "archive")
+    url = f"file://{tmp_path / 'archive'}"
+    options = parse_options({"archive": url})
+    (snapshot,) = open_snapshots(options)
+    files = sealedfiles.sealed_files(snapshot, options, first_wish(options))
+    for path in (*files.whole, *files.cut):
+        here = tmp_path / "archive" / snapshot.view.keys.key(path)
+        data = here.read_bytes()
+        for other in (b"", data + b"x", data[:-1]):
+            here.write_bytes(other)
+            with pytest.raises(Corrupt, match=f"another length.*{here.name}"):
+                frame(spark, url)
+        if footers:
+            here.write_bytes(data[:-9] + b"x" + data[-8:])
+            os.utime(here, (1, 1))  # whatever its time was before
+            with pytest.raises(Corrupt, match=here.name):
+                frame(spark, url)
+        here.unlink()
+        with pytest.raises(NotFound, match=here.name):
+            frame(spark, url)
+        here.write_bytes(data)
+    assert framed(spark, url) == framed(spark, archives[stage])
 
 
 def test_what_is_refused(spark: SparkSession, archives: dict[Stage, str]) -> None:
