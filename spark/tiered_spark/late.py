@@ -28,6 +28,7 @@ from tiered_spark.columns import COLUMNS, RECORD, ColumnCost, arrow_schema, mess
 from tiered_spark.errors import plainly
 from tiered_spark.groups import GROUP_BYTES
 from tiered_spark.options import Options, exactly, parse_options, perhaps
+from tiered_spark.optionvalues import by_name
 from tiered_spark.plan import check_topics, wanted_runs
 from tiered_spark.queues import Queues
 from tiered_spark.records import RecordBlock
@@ -67,9 +68,7 @@ def late_frame(spark: SparkSession, **options: object) -> DataFrame:
 
     ``Invalid`` for options that it cannot follow; errors else as of the format.
     """
-    named = {
-        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()
-    }
+    named = by_name(options)
     parsed = parse_options(named, stream=False)
     if parsed.table != "messages" or parsed.on_damage != "fail":
         raise Invalid(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from tiered.errors import Invalid
 from tiered.text import values
 
+MOST = 2**63 - 1
+"""Of offsets, and of ms since 1970."""
+
 Parsers = Mapping[str, tuple[str, Callable[[str, str], object]]]
 """Options by name: the field that each fills, and its parser."""
+
+
+_PYTHONS = re.compile(r"""\s*([\[(])(['"]).*\2,?[\])]\s*""", re.DOTALL)
+"""A list or tuple of texts, as Python shows it."""
 
 
 def parsed(parsers: Parsers, name: str, value: str) -> tuple[str, object]:
@@ -26,10 +34,40 @@ def parsed(parsers: Parsers, name: str, value: str) -> tuple[str, object]:
     return field, parse(spelled, value)
 
 
+def by_name(given: Mapping[str, object]) -> dict[str, str]:
+    """Options that Python's values were given for, as texts: ``None`` is one that was not given, several texts or numbers are
+    what the option has for several, a mapping is JSON. ``Invalid`` names an option that has no such text."""
+    return {name: _as_text(name, value) for name, value in given.items() if value is not None}
+
+
+def _as_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    if not isinstance(value, list | tuple | set | frozenset):
+        return str(value)
+    parts = list(value)
+    if not all(
+        isinstance(part, str) or (isinstance(part, int) and not isinstance(part, bool)) for part in parts
+    ):
+        raise wrong(name, repr(value), "a text, or a list of texts")
+    if name.lower() in _JSON_LISTS and parts:
+        return json.dumps([str(part) for part in parts])
+    divided = [part for part in parts if isinstance(part, str) and "," in part]
+    if divided:
+        raise wrong(name, repr(divided[0]), "texts without a comma; for one in a name a pattern has a ?")
+    return ",".join(map(str, parts))
+
+
+_JSON_LISTS = ("keys", "tags")
+"""Options that take a text with a comma, in a JSON list."""
+
+
 def moment(name: str, value: str) -> int:
     """Ms since 1970 of ISO 8601 (UTC unless it says otherwise) or of a number of ms."""
     found = values.time_ms(value)
-    if found is None:
+    if found is None or abs(found) > MOST:
         raise wrong(name, value, "a time such as 2026-01-01T00:00:00Z, or ms since 1970")
     return found
 
@@ -44,6 +82,8 @@ def words(name: str, value: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in value.split(",") if part.strip())
     if not found:
         raise wrong(name, repr(value), "one or several, joined with commas")
+    if _PYTHONS.fullmatch(value):  # Spark makes this of a list, and as a pattern it is for one letter
+        raise wrong(name, value, "one or several, joined with commas: ','.join(…) of a list")
     return found
 
 

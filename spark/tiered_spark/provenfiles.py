@@ -24,8 +24,8 @@ from tiered.settings import MIB
 from tiered_spark.snapshot import Snapshot
 
 MAX_FOOTERS = 4096
-"""Files whose footers and indexes are read while a frame is made: about 16 s, at 30 ms a request. Rows of more are compared with
-their runs by Spark, one by one. More files than that are listed, and not asked for one by one."""
+"""Files whose footers and indexes are read while a frame is made: about 16 s, at 30 ms a request. Rows of more are compared
+with their runs by Spark, one by one. More files than that are listed, and not asked for one by one."""
 
 MAX_INDEX_BYTES = 512 * MIB
 """Of filters and page indexes that are read while a frame is made. Spark does without those of more files."""

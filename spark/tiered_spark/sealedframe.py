@@ -25,6 +25,7 @@ from tiered_spark.inflate import Inflater
 from tiered_spark.late import BATCH_ROWS, MAX_VALUE_BYTES, PINNED
 from tiered_spark.loss import check_bounds, warn_of_gaps
 from tiered_spark.options import Options, exactly, parse_options, perhaps
+from tiered_spark.optionvalues import by_name
 from tiered_spark.plan import check_topics, wanted_runs
 from tiered_spark.ranges import Range
 from tiered_spark.sealedfiles import PART_DTYPE, SealedFiles, sealed_files
@@ -58,8 +59,7 @@ def frame(spark: SparkSession, archive: str, **options: object) -> DataFrame:
     Options are those of the format; columns and rows are those that it gives. ``Invalid`` for options that it cannot follow;
     ``Refused`` for an archive that Hadoop's file systems do not reach; errors else as of the format.
     """
-    named = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in options.items()}
-    named = {"archive": archive, **named}
+    named = by_name({"archive": archive, **options})
     parsed = parse_options(named, stream=False)
     if parsed.table != "messages" or parsed.on_damage != "fail" or not parsed.sealed:
         raise Invalid(

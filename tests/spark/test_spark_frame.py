@@ -75,6 +75,36 @@ def test_every_stage_has_the_same_rows(spark: SparkSession, archives: dict[Stage
     assert framed(spark, archives[stage], **SYSTEM) == aged_rows(archives, stage, **SYSTEM)
 
 
+def test_options_are_values_of_python(spark: SparkSession, archives: dict[Stage, str]) -> None:
+    texts = {
+        "topics": "Orders,Pay*",
+        "queueIds": "0,1",
+        "tags": "tag-1,tag-2",
+        "endingOffsets": '{"Orders": {"*": 9}}',
+    }
+    wanted = aged_rows(archives, Stage.MIXED, **texts)
+    assert wanted
+    given: dict[str, Any] = {
+        "topics": ["Orders", "Pay*"], "queueIds": (0, 1), "tags": ["tag-1", "tag-2"], "endingOffsets": {"Orders": {"*": 9}},
+        "asOfCommit": None, "keys": None,
+    }  # fmt: skip
+    assert framed(spark, archives[Stage.MIXED], **given) == wanted
+    late = late_frame(spark, archive=[archives[Stage.MIXED]], **given)
+    assert by_place(rows_of(late.toArrow())) == wanted
+    for made in (late_frame, frame):
+        for wrong in (
+            ["Orders", None],
+            [["Orders"]],
+            ["a,b"],
+            [],
+            "['Orders']",
+            "('Orders', 'b')",
+            "('Orders',)",
+        ):
+            with pytest.raises(Invalid, match="option topics"):
+                made(spark, archive=archives[Stage.MIXED], topics=wrong)
+
+
 @pytest.mark.parametrize("options", CHOICES, ids=lambda options: "-".join(options))
 def test_options_choose_the_same_rows(
     spark: SparkSession, archives: dict[Stage, str], options: dict[str, str]
