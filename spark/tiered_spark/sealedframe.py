@@ -41,8 +41,14 @@ OPTIONS = {
     "ignoreCorruptFiles": "false",
     "recursiveFileLookup": "false",
     "parquet.page.verify-checksum.enabled": "true",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
 }
-"""Of Spark's reader: whatever a session says, a file that is gone or damaged is an error."""
+"""Of Spark's reader: whatever a session says, a file that is gone or damaged is an error, and times are in ISO 8601's calendar,
+as they were written."""
+
+_YEARS = Range(-62_135_596_800_000, 253_402_300_800_000)
+"""From the year 1 to the end of 9999, in ms: other store times are null in a sealed file, and Spark cannot name all of them."""
 
 UNPROVEN = {
     "parquet.filter.columnindex.enabled": "false",
@@ -183,7 +189,7 @@ def _conditions(options: Options) -> list[Column]:
     found = []
     for low, end, column, value in (
         (options.starting_offset, options.ending_offset, "queue_offset", f.lit),
-        (options.starting_ms, options.ending_ms, "store_timestamp", lambda ms: f.timestamp_millis(f.lit(ms))),
+        (options.starting_ms, options.ending_ms, "store_timestamp", _moment),
     ):
         found += [f.col(column) >= value(low)] if low is not None else []
         found += [f.col(column) < value(end)] if end is not None else []
@@ -192,6 +198,12 @@ def _conditions(options: Options) -> list[Column]:
     if options.tags:
         found.append(f.col("tags").isin(list(options.tags)))
     return found
+
+
+def _moment(ms: int) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.timestamp_millis(f.lit(min(max(ms, _YEARS.low), _YEARS.high)))
 
 
 def _inflated(snapshot: Snapshot) -> Column:

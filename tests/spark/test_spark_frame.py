@@ -20,7 +20,7 @@ from tests.kit.proposing import settle_all
 from tests.kit.pysparks import session
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, all_rows, seal_all
 from tests.kit.sparkaged import CHOICES, STAGES, SYSTEM, aged_archives, aged_rows
-from tests.kit.sparkscene import by_place, rows_of
+from tests.kit.sparkscene import by_place, rows_of, scan
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, Invalid, NotFound, Refused
 from tiered.provider.open import open_provider
@@ -163,6 +163,23 @@ def test_a_frame_is_of_one_commit(spark: SparkSession, tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "grown", tmp_path / "archive", dirs_exist_ok=True)
         assert by_place(rows_of(before.toArrow())) == rows
         assert frame(spark, url).count() == len(rows) + 1
+
+
+def test_times_are_those_of_the_files_whatever_a_session_says(spark: SparkSession, tmp_path: Path) -> None:
+    with scene(tmp_path) as made:
+        made.broker.time_ms = MIDNIGHT_MS - 3 * HOUR_MS
+        made.broker.send("Orders", 0, b"old", born_timestamp=-14_000_000_000_000)  # in the year 1526
+        made.daemon.settle(2.0)
+        age(made, Stage.SEALED)
+        url = saved(made, tmp_path / "archive")
+    wanted = by_place(scan({"archive": url}))
+    assert min(row["born_timestamp"] for row in wanted.values()) == -14_000_000_000_000
+    for mode in ("LEGACY", "EXCEPTION"):
+        spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", mode)
+        try:
+            assert framed(spark, url) == wanted
+        finally:
+            spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
 
 
 def test_rows_that_a_rewind_closed_are_not_shown(spark: SparkSession, tmp_path: Path) -> None:
