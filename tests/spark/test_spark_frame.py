@@ -75,6 +75,16 @@ def test_every_stage_has_the_same_rows(spark: SparkSession, archives: dict[Stage
     assert framed(spark, archives[stage], **SYSTEM) == aged_rows(archives, stage, **SYSTEM)
 
 
+def test_bounds_behind_all_times(spark: SparkSession, archives: dict[Stage, str]) -> None:
+    """No time of Spark is so late."""
+    for far in ("253402300800001", "99999999999999999", str(2**63 - 1)):
+        everything = framed(spark, archives[Stage.MIXED], endingTimestamp=far)
+        assert everything == aged_rows(archives, Stage.MIXED, endingTimestamp=far)
+        assert framed(spark, archives[Stage.MIXED], startingTimestamp=far) == {}
+    with pytest.raises(Invalid, match="the option endingTimestamp is wrong"):
+        frame(spark, archives[Stage.MIXED], endingTimestamp=str(2**63))
+
+
 def test_options_are_values_of_python(spark: SparkSession, archives: dict[Stage, str]) -> None:
     texts = {
         "topics": "Orders,Pay*",
