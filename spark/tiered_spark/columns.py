@@ -116,6 +116,11 @@ def check_schema(schema: StructType) -> None:
     for field in schema.fields:
         _check_name(field.name)
         column = KNOWN[field.name]
+        if not field.nullable:  # Spark would drop what a query asks about nulls, and there are some
+            raise Invalid(
+                f"the column {field.name} may be null", found=f"{field.name} … NOT NULL",
+                hint="leave NOT NULL out of the schema, and filter in the query",
+            )  # fmt: skip
         allowed = [kind.simpleString() for kind in (column.kind, *column.also)]
         if field.dataType.simpleString() not in allowed:
             raise Invalid(
@@ -123,6 +128,15 @@ def check_schema(schema: StructType) -> None:
                 expected=" or ".join(allowed),
                 hint=f"write {field.name} {allowed[0]} and cast it in the query",
             )
+
+
+def check_both(columns: str, schema: StructType) -> None:
+    """``Invalid`` if the option ``columns`` (empty: not given) and the schema of a query do not name the same columns."""
+    if columns and sorted(parse_columns(columns)) != sorted(schema.names):
+        raise Invalid(
+            "the option columns and the schema name other columns", option="columns", found=columns,
+            schema=",".join(schema.names), hint="leave one of them out",
+        )  # fmt: skip
 
 
 def _check_name(name: str) -> None:

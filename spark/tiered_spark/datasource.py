@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tiered.errors import Invalid, TieredError
-from tiered_spark.columns import check_schema, message_schema, needs_records, parse_columns
+from tiered_spark.columns import check_both, check_schema, message_schema, needs_records, parse_columns
 from tiered_spark.errors import plainly
 from tiered_spark.loss import check_bounds, warn_of_gaps
 from tiered_spark.noted import note
@@ -71,6 +71,7 @@ class TieredDataSource(DataSource):
         options = parse_options(remembered(self.options, schema), stream=False)
         if options.table != "messages":
             return MetadataReader(options)
+        check_both(options.columns, schema)
         return MessageReader(options, schema)
 
     @plainly()
@@ -88,6 +89,7 @@ class TieredDataSource(DataSource):
                     found=options.table,
                     hint="use spark.read",
                 )
+            check_both(options.columns, schema)
             return MessageStreamReader(options, schema)
         except TieredError as error:
             if ADMISSION:

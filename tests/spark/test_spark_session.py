@@ -204,6 +204,25 @@ def test_a_chosen_schema(spark: SparkSession, url: str, sent: list[dict[str, Any
     )
 
 
+@pytest.mark.parametrize(
+    ("schema", "columns", "says"),
+    [
+        ("topic string, tags string not null", "", "the column tags may be null"),
+        ("topic string", "tags", "the option columns and the schema name other columns"),
+        ("topic string", "topic,tags", "the option columns and the schema name other columns"),
+    ],
+)
+def test_a_schema_that_is_not_followed_is_refused(
+    spark: SparkSession, url: str, schema: str, columns: str, says: str
+) -> None:
+    reader = spark.read.format("rocketmq_tiered").option("archive", url)
+    reader = reader.option("columns", columns) if columns else reader
+    with pytest.raises(Exception, match=says):
+        reader.schema(schema).load().selectExpr("count(*)").collect()
+    if columns != "tags":
+        assert reader.schema("tags string, topic string").load().columns == ["tags", "topic"]
+
+
 def test_tables_about_the_archive(spark: SparkSession, url: str, sent: list[dict[str, Any]]) -> None:
     queues = load(spark, url, table="queues")
     assert queues.agg({"messages": "sum"}).collect()[0][0] == len(sent)
