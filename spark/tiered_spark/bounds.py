@@ -10,10 +10,11 @@ import numpy as np
 
 from tiered.codec.types import Ints
 from tiered.model import MessageQueue
-from tiered_spark.optionvalues import moment, wrong
+from tiered_spark.optionvalues import MOST, moment, wrong
 from tiered_spark.ranges import Range
 
 EARLIEST, LATEST = -2, -1
+MOST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,12 @@ def offsets(name: str, value: str) -> Bounds:
         return ()
 
     def parse(found: object) -> int | None:
-        if isinstance(found, bool) or not isinstance(found, int) or (found < 0 and found != number):
+        if (
+            isinstance(found, bool)
+            or not isinstance(found, int)
+            or found > MOST
+            or (found < 0 and found != number)
+        ):
             raise ValueError
         return None if found < 0 else found
 
@@ -52,7 +58,7 @@ def offsets(name: str, value: str) -> Bounds:
         name,
         value,
         parse,
-        f'{word}, or JSON such as {{"Orders": {{"0": 120, "1": {number}}}}}, {number}: {word}',
+        f'{word}, or JSON such as {{"Orders": {{"0": 120, "1": {number}}}}}, {number}: {word}; offsets of at most {MOST}',
     )
 
 
@@ -70,20 +76,29 @@ def times(name: str, value: str) -> Bounds:
 
 
 def _parsed(name: str, value: str, parse: Callable[[object], int | None], expected: str) -> Bounds:
-    found: list[Bound] = []
+    found: dict[tuple[str, str, int | None], int | None] = {}
     try:
-        for topic, queues in json.loads(value).items():
+        for topic, queues in json.loads(value, object_pairs_hook=_each_once).items():
             broker, _, own = topic.rpartition("/")
             for queue_id, bound in queues.items():
                 number = parse(bound)
                 which = None if queue_id == "*" else int(queue_id)
-                if not own or (which is not None and which < 0):
+                if not own or (which is not None and not 0 <= which <= MOST_ID):
                     raise ValueError
-                if number is not None:
-                    found.append(Bound(broker, own, which, number))
+                if (broker, own, which) in found:  # "1" and "01"
+                    raise ValueError
+                found[broker, own, which] = number
     except (ValueError, AttributeError) as error:
-        raise wrong(name, value, expected) from error
-    return tuple(found)
+        raise wrong(name, value, f"{expected}, queue ids of at most {MOST_ID}, each once") from error
+    return tuple(Bound(*queue, number) for queue, number in found.items() if number is not None)
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON. ``ValueError`` for a key that comes twice, of which one would be lost."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key comes twice")
+    return made
 
 
 def limits(

@@ -95,11 +95,24 @@ def test_times_of_single_queues(scene: Scene) -> None:
         ("endingOffsets", '{"Orders": {"0": -2}}'), ("endingOffsets", '{"Orders": {"a": 2}}'), ("endingOffsets", "[1]"),
         ("startingOffsets", '{"Orders": {"0": 1.5}}'), ("startingTimestamps", '{"Orders": {"0": "yesterday"}}'),
         ("endingTimestamps", "1000"), ("startingOffsets", '{"": {"0": 5}}'), ("startingOffsets", '{"Orders": {"0": true}}'),
+        ("startingOffsets", '{"Orders": {"0": 9223372036854775808}}'), ("endingOffsets", '{"Orders": {"2147483648": 5}}'),
+        ("endingOffsets", '{"Orders": {"*": 99999999999999999999}}'), ("startingOffsets", '{"Orders": {"0": 0, "0": 5}}'),
+        ("startingOffsets", '{"Orders": {"0": 0}, "Orders": {"1": 5}}'), ("startingOffsets", '{"Orders": {"1": 0, "01": 5}}'),
+        ("startingTimestamps", '{"Orders": {"0": 9223372036854775808}}'), ("startingTimestamp", "9223372036854775808"),
+        ("endingTimestamps", '{"Orders": {"99999999999": 5}}'), ("endingTimestamps", '{"Orders": {"0": 1, "0": 2}}'),
     ],
 )  # fmt: skip
 def test_what_is_no_bound_is_named(name: str, value: str) -> None:
     with pytest.raises(Invalid, match=f"the option {name} is wrong"):
         parse_options({"archive": "memory://x", name: value})
+
+
+def test_the_largest_bounds_are_bounds(scene: Scene) -> None:
+    most = 2**63 - 1
+    assert read(startingOffsets={"Orders": {"0": most}}, failOnDataLoss="false").get(("Orders", 0)) is None
+    assert read(endingTimestamps={"Orders": {"0": most}}, endingTimestamp=str(most)) == read()
+    with pytest.raises(NotFound, match="a queue that is not read"):
+        read(startingOffsets={"Orders": {str(2**31 - 1): 5}})
 
 
 def test_a_bound_of_nothing_is_an_error(scene: Scene) -> None:
