@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote, urlsplit
 
-from tiered.errors import Refused
+from tiered.errors import Invalid, Refused
 from tiered.provider.open import FSSPEC
 
 _SCHEMES = {"file": "file", "s3": "s3a", "s3a": "s3a", "gcs": "gs"}
@@ -31,3 +31,19 @@ def engine_path(url: str, key: str) -> str:
     root = unquote(parsed.path).rstrip("/")
     where = "" if named == "file" else parsed.netloc
     return f"{named}://{where}" + _GLOB.sub(r"\\\g<0>", f"{root}/{key}")
+
+
+def lacking(error: Exception | str, url: str, otherwise: str) -> Invalid | None:
+    """What to say of an error of Spark's that is about a file system whose package is not there; ``None`` for any other.
+    ``otherwise``: what to do without it."""
+    told = str(error)
+    if "No FileSystem for scheme" not in told and not _NO_CLASS.search(told):
+        return None
+    return Invalid(
+        "Spark has no file system for this URL here", url=url,
+        hint="add its package, for s3a: --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION of Spark's "
+        f"Hadoop; or {otherwise}",
+    )  # fmt: skip
+
+
+_NO_CLASS = re.compile(r"ClassNotFoundException: (Class )?\S*(FileSystem|[.]fs[.])")

@@ -19,7 +19,7 @@ from tiered.codec.arrow.messagerows import MESSAGE_SCHEMA
 from tiered.codec.record.layout import SYS_COMPRESSED
 from tiered.errors import Corrupt, Invalid
 from tiered_spark.columns import COLUMNS, arrow_schema, message_schema, parse_columns
-from tiered_spark.enginepaths import engine_path
+from tiered_spark.enginepaths import engine_path, lacking
 from tiered_spark.errors import plainly
 from tiered_spark.inflate import Inflater
 from tiered_spark.late import BATCH_ROWS, MAX_VALUE_BYTES, PINNED
@@ -155,7 +155,14 @@ def _read(
         some = [path for path in paths if (path in files.unindexed) == bool(more)]
         if some:
             named = [engine_path(snapshot.place.url, keys.key(path)) for path in some]
-            parts.append(spark.read.schema(sealed_schema()).options(**OPTIONS, **more).parquet(*named))
+            reader = spark.read.schema(sealed_schema()).options(**OPTIONS, **more)
+            try:
+                parts.append(reader.parquet(*named))
+            except Exception as error:
+                found = lacking(error, snapshot.place.url, "spark.read.format('rocketmq_tiered') reads it")
+                if found is None:
+                    raise
+                raise found from error
     return parts
 
 

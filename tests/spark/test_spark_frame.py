@@ -360,6 +360,17 @@ def test_what_is_refused(spark: SparkSession, archives: dict[Stage, str]) -> Non
         frame(spark, url, topics="Nowhere")
 
 
+def test_a_file_system_that_spark_lacks_is_named(
+    spark: SparkSession, archives: dict[Stage, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scheme in ("s3a", "gs"):
+        monkeypatch.setattr(
+            sealedframe, "engine_path", lambda url, key, named=scheme: f"{named}://bucket/{key}"
+        )
+        with pytest.raises(Invalid, match=r"no file system for this URL.*hadoop-aws.*rocketmq_tiered"):
+            frame(spark, archives[Stage.SEALED])
+
+
 def test_paths_as_spark_takes_them() -> None:
     assert engine_path("s3://bucket/a%20b?endpoint=http://x", "c/b/k") == "s3a://bucket/a b/c/b/k"
     assert engine_path("file:///a%5Bb%5D", "c/k") == "file:///a\\[b\\]/c/k"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from tiered.errors import Corrupt, Invalid, Refused
+from tiered.errors import Corrupt, Refused
+from tiered_spark.enginepaths import lacking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,13 +63,10 @@ class Files:
             return path.getFileSystem(self._conf), path
         except Py4JJavaError as error:
             told = str(error.java_exception)
-            if "No FileSystem for scheme" not in told and "ClassNotFoundException" not in told:
+            found = lacking(told, url, "name a directory that driver and executors share")
+            if found is None:
                 raise
-            raise Invalid(
-                "Spark has no file system for this URL here", url=url,
-                hint="add its package, for s3a: --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION of Spark's "
-                "Hadoop; or name a directory that driver and executors share",
-            ) from error  # fmt: skip
+            raise found from error
 
     def exists(self, url: str) -> bool:
         """Whether a file or directory is there."""
