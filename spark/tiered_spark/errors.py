@@ -32,6 +32,20 @@ def plainly() -> Iterator[None]:
         raise
 
 
+@contextmanager
+def by_option() -> Iterator[None]:
+    """Around work on an archive that an option names: errors that speak of the daemon's setting speak of the option."""
+    try:
+        yield
+    except TieredError as error:
+        error.message = error.message.replace(_SETTING, _OPTION)
+        error.hint = error.hint and error.hint.replace(_SETTING, _OPTION)
+        raise
+
+
+_SETTING, _OPTION = "archive.url", "the option archive"
+
+
 def _planned(key: object) -> bool:
     """Whether this is the key of an object with messages: plans name them, and retention may take them before they are read."""
     found = split_key(key) if isinstance(key, str) else None

@@ -29,6 +29,7 @@ from tiered.provider.open import open_provider
 from tiered.settings import Encryption, Fetch, Store
 from tiered.text.settingvalues import convert
 from tiered_spark.choice import Choice, key_prefixes, scope_of
+from tiered_spark.errors import by_option
 from tiered_spark.keptfolds import KeptFolds
 from tiered_spark.options import Options, matches
 from tiered_spark.roots import archives_below
@@ -148,6 +149,7 @@ def open_objects(place: ArchivePlace, cache_bytes: int = TABLE_CACHE_BYTES) -> O
     return ObjectReader(shared_provider(place.url), keys, place.archive_id, cache_bytes=cache_bytes)
 
 
+@by_option()
 def find_archives(options: Options) -> list[tuple[str, str, ArchiveKeys]]:
     """The URL that the options name, that of its root, and keys of every archive, none of them opened. Errors as of
     ``open_snapshots``."""
@@ -178,6 +180,7 @@ def find_archives(options: Options) -> list[tuple[str, str, ArchiveKeys]]:
     return found
 
 
+@by_option()
 def open_snapshots(options: Options, *, begun: bool = True, keep: bool = False) -> list[Snapshot]:
     """Every archive that the options name, once, at the first URL that has it; of one URL two folders may not have the same.
 

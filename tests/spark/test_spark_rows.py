@@ -419,7 +419,9 @@ def test_a_scan_of_the_past(crafted: Scene) -> None:
         ({"archive": "memory://x", "startingTimestamp": "yesterday"}, "2026-01-01T00:00:00Z"),
         ({"archive": "memory://x", "path": "/data"}, "option path is not used"),
         ({"archive": "memory://nothing-here"}, "no archive is here"),
-        ({"archive": "gopher://x"}, "gopher"),
+        ({"archive": "gopher://x"}, "the option archive has an unknown scheme.*gopher"),
+        ({"archive": "/data"}, "the option archive is not a URL"),
+        ({"archive": "s3://a:b@bucket/x"}, "credentials do not belong in the option archive"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, str], says: str) -> None:
