@@ -313,6 +313,20 @@ def test_filters_and_page_index_are_proven_or_not_used(
     assert frame(spark, url).where(f"unique_key = '{key}'").count() < wanted, "the filter was damaged"
 
 
+def test_no_row_is_passed_over_by_a_damaged_dictionary(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's reader would believe it without comparing its checksum."""
+    url = sealed_by_hand(tmp_path)
+    one = min((tmp_path / "archive").glob("*/*/segment/topic=Orders/*/*"))
+    data, group = one.read_bytes(), pq.read_metadata(one).row_group(0)
+    found = [group.column(n) for n in range(group.num_columns)]
+    (column,) = [each for each in found if each.path_in_schema == "tags"]
+    at = data.index(b"tag-", column.dictionary_page_offset, column.data_page_offset) + len("tag-")
+    tag = data[at - 4 : at + 1].decode()
+    one.write_bytes(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])
+    with pytest.raises(Exception, match=r"(?i)checksum|crc"):
+        frame(spark, url).where(f"tags = '{tag}'").count()
+
+
 @pytest.mark.parametrize("footers", [provenfiles.MAX_FOOTERS, 0])
 @pytest.mark.parametrize("stage", [Stage.SEALED, Stage.TRIMMED])
 def test_no_file_is_passed_over_because_it_became_another(
