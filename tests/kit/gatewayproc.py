@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit import remoting
-from tests.kit.daemonproc import TIERED, Pages
+from tests.kit.daemonproc import TIERED, Pages, wait_for
 from tests.kit.ports import BLOCK, free_block
 from tests.kit.process import HURRIED, Child
 from tests.kit.warm import IN_A_HURRY
@@ -160,8 +160,16 @@ class Gateway(Pages):
             self._child.kill()
 
     def broker(self, topic: str) -> str:
-        """Address of the broker front that it hands out for a topic."""
-        (address,) = remoting.route_addresses(self.address, topic)
+        """Address of the broker front that it hands out for a topic. As any client, this asks again where the connection ends: of
+        one of two workers that is killed."""
+        found: set[str] = set()
+
+        def told() -> bool:
+            found.update(remoting.route_addresses(self.address, topic))
+            return bool(found)
+
+        wait_for(told, f"a route of {topic}", 10)
+        (address,) = found
         return address
 
     def output(self) -> str:
