@@ -160,8 +160,8 @@ class Gateway(Pages):
             self._child.kill()
 
     def broker(self, topic: str) -> str:
-        """Address of the broker front that it hands out for a topic. As any client, this asks again where the connection ends: of
-        one of two workers that is killed."""
+        """Address of the broker front that it hands out for a topic. As any client, this asks again where the connection ends:
+        of one of two workers that is killed."""
         found: set[str] = set()
 
         def told() -> bool:
