@@ -230,6 +230,12 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/care/othercopy.py",
+        "    if found != (\n",
+        "    if not found and found != (\n",
+        f"{_MENDING}::test_another_commit_is_not_put_for_the_one_that_is_missing",
+    ),
+    Mutant(
+        "tiered/archive/care/othercopy.py",
         "        if found != mine:\n",
         "        if not found:\n",
         f"{_MENDING}::test_another_archive_is_no_copy",

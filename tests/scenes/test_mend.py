@@ -27,7 +27,7 @@ from tiered.archive.rewrite.mergeplan import Bounds
 from tiered.archive.rewrite.writing import Layout
 from tiered.clock import ManualClock
 from tiered.codec.format.sections import SectionKind
-from tiered.errors import Refused, Unavailable
+from tiered.errors import NotFound, Refused, Unavailable
 from tiered.provider.base import Fetched, Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.wrap import Wrapped
@@ -234,6 +234,24 @@ def test_a_copy_that_does_not_answer_is_named_and_asked_again(
     made.clock.advance(MEND_AGAIN_SECONDS)
     assert task.due(made.clock.monotonic())
     assert [one.trouble for one in mending.all(mending.task()) if one.trouble] == []
+    mending.check_whole()
+
+
+def test_another_commit_is_not_put_for_the_one_that_is_missing(made: Scene) -> None:
+    mending = Mending(made)
+    head = made.state.head()
+    assert head is not None
+    path, behind = (build(CommitKey(seq)) for seq in (head.seq - 1, head.seq))
+    whole = bytes(mending.copy.get(KEYS.key(path)).data)
+    overwrite(mending.copy, path, bytes(mending.copy.get(KEYS.key(behind)).data))
+    made.provider.delete(KEYS.key(path))
+    (trouble,) = [one.trouble for one in mending.all() if one.trouble]
+    assert "a commit of the copy is not the one that is missing" in trouble
+    with pytest.raises(NotFound):
+        made.provider.head(KEYS.key(path))
+    overwrite(mending.copy, path, whole)
+    assert [one.trouble for one in mending.all() if one.trouble] == []
+    assert made.provider.get(KEYS.key(path)).data == whole
     mending.check_whole()
 
 

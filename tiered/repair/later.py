@@ -1,8 +1,7 @@
-"""Folds that tell what a damaged commit was, the log as it will be once a repair is put, and commits of another copy."""
+"""Folds that tell what a damaged commit was, and the log as it will be once a repair is put."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,9 +12,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.state.keys import FILE_MARK, FOLD_PREFIXES, HEAD, LINEAGE, MARK
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.codec.format.edits import Commit
-from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataView
 from tiered.provider.base import Provider
 
@@ -57,24 +54,3 @@ def told_id(seq: int, following: Sequence[Commit], later: Later | None) -> bytes
     if following and following[0].seq == seq + 1:
         return following[0].previous_id
     return later.head.commit_id if later is not None and later.head.seq == seq else None
-
-
-def copied(
-    copy: Provider,
-    keys: ArchiveKeys,
-    archive_id: bytes,
-    seq: int,
-    previous_id: bytes,
-    commit_id: bytes | None,
-) -> tuple[bytes, Commit] | None:
-    """A commit as another copy of the archive has it, its bytes and what they say; ``None`` unless it is whole, of this
-    archive, behind the commit ``previous_id``, and ``commit_id`` where that is known."""
-    key = keys.commit(seq)
-    with contextlib.suppress(NotFound, Corrupt, Refused):
-        data = bytes(copy.get(key).data)
-        footer = decode_commit_footer(data, key=key)
-        commit = decode_commit(data, key=key)
-        mine = (footer.length, archive_id, seq, previous_id, commit_id or commit.commit_id)
-        if (len(data), footer.archive_id, footer.seq, commit.previous_id, commit.commit_id) == mine:
-            return data, commit
-    return None

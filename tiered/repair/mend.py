@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+from tiered.archive.care.othercopy import fitting_commit
 from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_checkpoint, read_manifest
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
@@ -32,7 +33,7 @@ from tiered.provider.base import Provider
 from tiered.repair.behind import look_behind
 from tiered.repair.derive import derive, opened_silently
 from tiered.repair.infer import infer, lose, unsure
-from tiered.repair.later import Later, Planned, copied, same_but_for_marks, told_id
+from tiered.repair.later import Later, Planned, same_but_for_marks, told_id
 from tiered.repair.step import Step, lost_with
 
 FOLLOWING = 64
@@ -141,11 +142,11 @@ class Mender:
             if ArchiveState(base).head() is None:
                 return
         following = list(self._following(seq))
-        copied_step = self._copied(base, seq, damage, following, until)
+        later = self._later(seq)
+        copied_step = self._copied(base, seq, damage, following, later, until)
         if copied_step is not None:
             yield copied_step
         strays = list(self._strays(base, seq, following))
-        later = self._later(seq)
         for source, edits in self._candidates(base, seq, later, following, strays, until):
             self._tries += 1
             made = self._fitting(base, seq, edits, following, strays, later, until)
@@ -156,19 +157,27 @@ class Mender:
                 yield self._mended(source, *made, damage, lost_end=seq > self._newest, doubt=doubt)
 
     def _copied(
-        self, base: MetadataStore, seq: int, damage: Corrupt, following: Sequence[Commit], until: int | None
+        self,
+        base: MetadataStore,
+        seq: int,
+        damage: Corrupt,
+        following: Sequence[Commit],
+        later: Later | None,
+        until: int | None,
     ) -> Step | None:
         """The very commit, out of the other copy: under its own key where that is free, beside the damage else."""
         if self._copy is None:
             return None
-        head, later, key = ArchiveState(base).head(), self._later(seq), self._keys.commit(seq)
-        found = copied(
-            self._copy, self._keys, self._identity.archive_id, seq,
-            ZERO_ID if head is None else head.commit_id, told_id(seq, following, later),
-        )  # fmt: skip
-        if found is None or self._folded(base, found[1], later, until) is None:
+        head, key = ArchiveState(base).head(), self._keys.commit(seq)
+        previous = ZERO_ID if head is None else head.commit_id
+        try:
+            data = bytes(self._copy.get(key).data)
+            known = told_id(seq, following, later)
+            commit = fitting_commit(data, key, self._identity.archive_id, seq, previous, known)
+        except (Corrupt, NotFound, Refused):
             return None
-        data, commit = found
+        if self._folded(base, commit, later, until) is None:
+            return None
         if not self._reader.is_there(seq):
             return Step(seq, key, damage.message, _COPY, True, key, (data,))
         inline = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.notes import Notebook
-from tiered.archive.care.othercopy import OtherCopy
+from tiered.archive.care.othercopy import OtherCopy, fitting_commit
 from tiered.archive.care.rebuild import rebuilt
 from tiered.archive.care.walk import is_needed
 from tiered.archive.keys import Area, CommitKey, ObjectKey, parse
@@ -31,7 +31,6 @@ from tiered.archive.rewrite.writing import Rewritten, rewrite
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
-from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.crashpoint import ScrubPoint, reach
 from tiered.errors import Corrupt, NotFound, TieredError
 from tiered.provider.base import Provider
@@ -242,9 +241,11 @@ class Mend:
 
     def _in_copy(self, item: ObjectState, turn: Turn) -> tuple[Job, Gathered] | None:
         """As the copy has the very object; of sealed files ``rebuilt`` asks it, after all else."""
+        if self._copy is None or is_segment(item):
+            return None
         reader, bounds = self._log.reader, self._options.bounds
         job = job_of(self._log.frozen(), item, bounds.job_bytes)
-        if self._copy is None or is_segment(item) or job is None:
+        if job is None:
             return None
         sources = Sources(self._copy.whole(), reader.keys, reader.identity.archive_id, turn.spend)
         return job, sources.gather(job)
@@ -267,17 +268,12 @@ class Mend:
 
     def _check_commit(self, data: bytes, key: str, seq: int) -> None:
         """``Corrupt`` unless these are the bytes of a commit that fits between those before and behind it."""
-        reader, footer = self._log.reader, decode_commit_footer(data, key=key)
-        decode_commit(data, key=key)
+        reader, head = self._log.reader, self._log.proven().head()
+        assert head is not None  # the epoch that mends is in it
         behind, before = reader.read(seq + 1), reader.read(seq - 1) if seq else None
-        head = self._log.proven().head()
-        named = behind.commit.previous_id if behind is not None else None if head is None else head.commit_id
-        if (
-            len(data) != footer.length
-            or (footer.archive_id, footer.seq, footer.commit_id) != (reader.identity.archive_id, seq, named)
-            or (before is not None and before.commit.commit_id != footer.previous_id)
-        ):
-            raise Corrupt("a commit of the copy is not the one that is missing", key=key, expected=named)
+        named = head.commit_id if behind is None else behind.commit.previous_id
+        previous = None if before is None else before.commit.commit_id
+        fitting_commit(data, key, reader.identity.archive_id, seq, previous, named)
 
 
 def _reads(reader: LogReader, seq: int) -> bool:

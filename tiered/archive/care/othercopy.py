@@ -1,4 +1,4 @@
-"""Another copy of the archive, from which the scrub mends: opened when it is first asked, and known to be of this archive."""
+"""Another copy of the archive, from which scrub and repair mend: opened when it is first asked, and known to be of this one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,25 @@ from contextlib import AbstractContextManager, contextmanager
 
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
-from tiered.errors import NotFound, Refused, Unavailable
+from tiered.codec.format.commit import decode_commit, decode_commit_footer
+from tiered.codec.format.edits import Commit
+from tiered.errors import Corrupt, NotFound, Refused, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.wrap import Wrapped
+
+
+def fitting_commit(
+    data: bytes, key: str, archive_id: bytes, seq: int, previous_id: bytes | None, commit_id: bytes | None
+) -> Commit:
+    """The commit in the bytes that a copy has of it. ``Corrupt`` unless it is whole, of this archive, and fits between its
+    neighbours: behind the commit ``previous_id``, and with the id ``commit_id``, as far as they are known."""
+    footer, commit = decode_commit_footer(data, key=key), decode_commit(data, key=key)
+    found = (len(data), footer.archive_id, footer.seq, footer.previous_id, footer.commit_id)
+    if found != (
+        footer.length, archive_id, seq, previous_id or footer.previous_id, commit_id or footer.commit_id,
+    ):  # fmt: skip
+        raise Corrupt("a commit of the copy is not the one that is missing", key=key, expected=commit_id)
+    return commit
 
 
 class OtherCopy:
