@@ -13,31 +13,30 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 from tiered.archive.care.othercopy import fitting_commit
-from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number, load_checkpoint, read_manifest
+from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number
 from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity
 from tiered.archive.log.shadow import difference
 from tiered.archive.read.objects import ObjectReader
-from tiered.archive.read.strays import Stray, inline_stray, read_stray, strangers
+from tiered.archive.read.strays import Stray
 from tiered.archive.read.verify import first_needed, read_log
 from tiered.archive.state.layers import store_changes
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit_footer, encode_stand_in
+from tiered.codec.format.commit import encode_stand_in
 from tiered.codec.format.edits import Commit, EditBatch, EditKind
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
+from tiered.repair.around import FOLLOWING, Surroundings
 from tiered.repair.behind import look_behind
 from tiered.repair.derive import derive, opened_silently
 from tiered.repair.infer import infer, lose, unsure
 from tiered.repair.later import Later, Planned, same_but_for_marks, told_id
 from tiered.repair.step import Step, lost_with
 
-FOLLOWING = 64
-"""Commits behind a damaged one that are looked at to tell what it held."""
 MOST_TRIES = 200
 """Combinations tried for neighbouring damage before each is mended by itself."""
 ZERO_ID = bytes(16)
@@ -71,7 +70,7 @@ class Mender:
         head = None if local is None else ArchiveState(local).head()
         ours = local is not None and head is not None and head.archive_id == identity.archive_id
         self._local = Later("the local state", ArchiveState(local), head) if ours and local and head else None
-        self._random_bytes = random_bytes
+        self._around = Surroundings(provider, keys, identity, self._reader, self._local, random_bytes)
         self._broken: list[tuple[int, Corrupt]] = []
         self._newest = -1
         self._tries = 0
@@ -128,7 +127,7 @@ class Mender:
         if number + 1 == len(self._broken):
             return False
         (seq, _), (following, _) = self._broken[number : number + 2]
-        later = self._later(seq)
+        later = self._around.later(seq)
         return following <= seq + FOLLOWING if later is None else later.head.seq >= following
 
     def _options(self, number: int) -> Iterator[Step]:
@@ -141,12 +140,12 @@ class Mender:
                 self._reader.fold_until(base, seq - 1)
             if ArchiveState(base).head() is None:
                 return
-        following = list(self._following(seq))
-        later = self._later(seq)
+        following = list(self._around.following(seq))
+        later = self._around.later(seq)
         copied_step = self._copied(base, seq, damage, following, later, until)
         if copied_step is not None:
             yield copied_step
-        strays = list(self._strays(base, seq, following))
+        strays = list(self._around.strays(base, seq, following))
         for source, edits in self._candidates(base, seq, later, following, strays, until):
             self._tries += 1
             made = self._fitting(base, seq, edits, following, strays, later, until)
@@ -239,8 +238,10 @@ class Mender:
         head = state.head()
         if head is None or (opened_silently(head, seq, following) and following[0].seq == seq + 1):
             return
+        damaged = {number for number, _ in self._broken}
         for last in dict.fromkeys((until, None)):  # other damage may hide what a queue was then, or not
-            edits_left = lose(state, strays, look_behind(self._behind(seq, last), head.lineage))
+            behind = self._around.behind(seq, self._newest if last is None else last, damaged)
+            edits_left = lose(state, strays, look_behind(behind, head.lineage))
             if edits_left is not None:
                 yield _REST, edits_left
 
@@ -278,7 +279,7 @@ class Mender:
                     raise Corrupt("another fold than the one there is", commit=seq)
             else:
                 exact = False
-                self._reader.fold_until(copy, until if until is not None else self._end(seq))
+                self._reader.fold_until(copy, until if until is not None else self._around.end(seq))
         except (Corrupt, NotFound, Refused):
             self._reader.planned.pop(seq, None)
             return None
@@ -311,7 +312,7 @@ class Mender:
             seq=seq,
             epoch=opening["epoch"] if opening is not None else 0 if head is None else head.epoch,
             archive_id=self._identity.archive_id,
-            commit_id=self._commit_id(seq, following, strays, later),
+            commit_id=self._around.commit_id(seq, following, strays, later),
             previous_id=ZERO_ID if head is None else head.commit_id,
             writer_id=opening["writer_id"]
             if opening is not None
@@ -321,88 +322,3 @@ class Mender:
             edits=edits,
             inline_length=inline[0] if inline else 0,
         )
-
-    def _commit_id(
-        self, seq: int, following: Sequence[Commit], strays: Sequence[Stray], later: Later | None
-    ) -> bytes:
-        """The damaged commit's own id where anything still tells it, a new one where nothing does (and nothing names it)."""
-        told = told_id(seq, following, later)
-        if told is not None:
-            return told
-        with contextlib.suppress(Corrupt, Refused, NotFound):
-            key = self._keys.commit(seq)
-            footer = decode_commit_footer(self._provider.get(key, -COMMIT_FOOTER_BYTES).data, key=key)
-            if (footer.seq, footer.archive_id) == (seq, self._identity.archive_id):
-                return footer.commit_id
-        inline = next((s for s in strays if not s.path), None)
-        return self._random_bytes(16) if inline is None else inline.footer.object_id
-
-    def _following(self, seq: int) -> Iterator[Commit]:
-        """Commits behind one, as far as they can be read; damaged ones among them are left out."""
-        for number in range(seq + 1, seq + 1 + FOLLOWING):
-            with contextlib.suppress(Corrupt):
-                found = self._reader.read(number)
-                if found is not None:
-                    yield found.commit
-
-    def _behind(self, seq: int, last: int | None) -> Iterator[Commit]:
-        """All commits behind one up to ``last`` that can be read; damaged ones among them are left out."""
-        damaged = {number for number, _ in self._broken} - self._reader.planned.keys()
-        newest = self._newest if last is None else last
-        for number in range(seq + 1, newest + 1):
-            found = None if number in damaged else self._reader.read(number)
-            if found is not None:
-                yield found.commit
-
-    def _strays(self, base: MetadataStore, seq: int, following: Sequence[Commit]) -> Iterator[Stray]:
-        """The inline data of the damaged commit, and data objects that neither the fold before it nor later commits name."""
-        key = self._keys.commit(seq)
-        with contextlib.suppress(NotFound, Corrupt):  # encrypted bytes cannot be read where they are damaged
-            found = inline_stray(bytes(self._provider.get(key).data), key, self._identity.archive_id)
-            if found is not None:
-                yield found
-        named = {
-            path
-            for commit in following
-            for edit in commit.edits
-            if edit.kind is EditKind.ADD_OBJECT
-            for path in edit.columns["key"]
-        }
-        for stored in strangers(self._provider, self._keys, ArchiveState(base)):
-            if self._keys.path(stored.key) not in named:
-                with contextlib.suppress(Corrupt, Refused, NotFound):
-                    yield read_stray(self._provider, self._keys, stored, self._identity.archive_id)
-
-    def _later(self, seq: int) -> Later | None:
-        """The nearest fold at or above a commit: a checkpoint's, or the local one if the bucket does not contradict it."""
-        nearest: Later | None = None
-        for key in reversed(list(checkpoint_keys(self._provider, self._keys))):
-            if key < self._keys.checkpoint(seq):
-                continue
-            with contextlib.suppress(Corrupt):
-                store = MemoryStore()
-                head = load_checkpoint(self._provider, read_manifest(self._provider, key), store)
-                nearest = Later(f"checkpoint {head.seq}", ArchiveState(store), head)
-                break
-        local = self._local
-        if (
-            local is None
-            or local.head.seq < seq
-            or (nearest is not None and nearest.head.seq <= local.head.seq)
-        ):
-            return nearest
-        with contextlib.suppress(Corrupt):
-            found = self._reader.read(local.head.seq)
-            if found is not None and found.commit.commit_id != local.head.commit_id:
-                return nearest
-        return local
-
-    def _end(self, seq: int) -> int:
-        """The last commit behind ``seq`` that can be read without a hole."""
-        while True:
-            try:
-                if self._reader.read(seq + 1) is None:
-                    return seq
-            except Corrupt:
-                return seq
-            seq += 1
