@@ -341,6 +341,31 @@ def test_the_commit_of_a_time(store: Counting, clock: ManualClock) -> None:
         commit_at(log.reader, head, times[0] - 1)
 
 
+@pytest.mark.parametrize("gone", [[0], [3], [4], [1, 2, 3], [5]])
+@pytest.mark.parametrize("put_again", [True, False])
+def test_the_commit_of_a_time_where_others_are_lost_or_were_put_again(
+    store: Counting, clock: ManualClock, gone: list[int], put_again: bool
+) -> None:
+    """Neither fails, and neither hides what came after them."""
+    log = history(store, clock, 0)
+    for _ in range(5):
+        clock.advance(10.0)
+        more(log, 1)
+    times = [store.head(KEYS.commit(seq)).last_modified_ms for seq in range(6)]
+    head = log.reader.fold(MemoryStore())
+    assert head is not None
+    clock.advance(1000.0)
+    for seq in gone:
+        data = bytes(store.get(KEYS.commit(seq)).data)
+        store.delete(KEYS.commit(seq))
+        if put_again:
+            store.put(KEYS.commit(seq), [data])
+    for seq, time_ms in enumerate(times):
+        if not {*range(seq + 1)} <= {*gone} and seq not in gone:
+            assert commit_at(log.reader, head, time_ms) == seq
+            assert commit_at(log.reader, head, time_ms + 9_999) == seq
+
+
 class Late(Wrapped):
     """Answers each get after a moment, and says how many were under way at once."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tiered.archive.checkpoint.partial import PartialStore
+from tiered.archive.keys import CommitKey, parse
 from tiered.archive.log.reader import LogReader
 from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import Head, ObjectState
@@ -13,6 +14,9 @@ from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.metadata.memory import MemoryStore
 from tiered.text.human import second
+
+_COMMITS_BEHIND = 1000
+"""A page of the listing: so many neighbours may be lost, or put again."""
 
 
 def fold_as_of(
@@ -32,22 +36,52 @@ def fold_as_of(
 
 
 def commit_at(reader: LogReader, head: Head, time_ms: int) -> int:
-    """The last commit that the store has from ``time_ms`` or before. ``NotFound`` names the oldest time there is."""
-    low, high = head.floor, head.seq
-    first = reader.provider.head(reader.keys.commit(low)).last_modified_ms
-    if first > time_ms:
-        raise NotFound(
-            "the archive had no commit at this time",
-            time_ms=time_ms, expected=f"{first} ms since 1970 or later",
-            hint=f"{second(first)} is the oldest that can be chosen",
-        )  # fmt: skip
+    """The last commit that the store has from ``time_ms`` or before. ``NotFound`` names the oldest time there is.
+
+    A commit that is lost has no time, and one that was put again has a late one: each is older than those behind it. Halving
+    ends in front of such, so what lies behind its end is looked at before that counts.
+    """
+    low, high = head.floor - 1, head.seq
     while low < high:
         middle = (low + high + 1) // 2
-        if reader.provider.head(reader.keys.commit(middle)).last_modified_ms <= time_ms:
-            low = middle
-        else:
-            high = middle - 1
+        low, high = (middle, high) if _came_by(reader, middle, time_ms) else (low, middle - 1)
+        if low == high < head.seq:
+            times = _times_behind(reader, low)
+            older = [seq for seq, at_ms in times.items() if at_ms <= time_ms]
+            if older:
+                low, high = older[-1], head.seq
+            elif low < head.floor:
+                raise _nothing_by(times, time_ms)
     return low
+
+
+def _came_by(reader: LogReader, seq: int, time_ms: int) -> bool:
+    try:
+        return reader.provider.head(reader.keys.commit(seq)).last_modified_ms <= time_ms
+    except NotFound:
+        return False
+
+
+def _times_behind(reader: LogReader, seq: int) -> dict[int, int]:
+    """When the store got each of the commits that come next; those that are lost are left out."""
+    after = None if seq < 0 else reader.keys.commit(seq)
+    found: dict[int, int] = {}
+    for stored in reader.provider.list(reader.keys.commit_prefix, start_after=after, limit=_COMMITS_BEHIND):
+        made = parse(str(reader.keys.path(stored.key)))
+        if isinstance(made, CommitKey):
+            found[made.seq] = stored.last_modified_ms
+    return found
+
+
+def _nothing_by(times: Mapping[int, int], time_ms: int) -> NotFound:
+    oldest_ms = min(times.values(), default=None)
+    if oldest_ms is None:
+        return NotFound("no commit of the archive is left that tells its time", time_ms=time_ms)
+    return NotFound(
+        "the archive had no commit at this time",
+        time_ms=time_ms, expected=f"{oldest_ms} ms since 1970 or later",
+        hint=f"{second(oldest_ms)} is the oldest that can be chosen",
+    )  # fmt: skip
 
 
 def oldest_whole(reader: LogReader, seq: int) -> int:
