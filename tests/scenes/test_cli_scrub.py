@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from tests.kit.assemble import KEYS
 from tests.kit.command import tiered
 from tests.kit.daemonproc import Daemon
 from tests.scenes.test_maintain import Place
-from tiered.archive.care.notes import NOTES_FILE
+from tiered.archive.care.notes import NOTES_FILE, DamagedKey, Notebook
 
 EAGER = {"scrub.list_interval_ms": 1000, "scrub.read_interval_ms": 1000}
 
@@ -92,6 +93,27 @@ def test_a_daemon_scrubs_by_itself_and_what_it_found_outlives_it(
     assert (kept.code, kept.json["damaged_keys"]) == (1, 1)
     status = tiered("status", "--archive", url, "--state", state, "--json")
     assert status.json["scrub"]["damaged_keys"] == 1
+
+
+def test_what_a_daemon_found_damaged_is_not_named_for_deletion_by_a_verb(
+    made: Place, place: Path, tmp_path: Path
+) -> None:
+    """No commit names it, and it may be all that is left of a lost one."""
+    url, state = f"file://{place}", tmp_path / "state"
+    shutil.copytree(made.state, state)
+    names = [f"0000000001-00000000-0000-4000-8000-00000000000{n}" for n in (1, 2)]
+    for name in names:
+        (place / KEYS.root / "data" / name).write_bytes(b"of a lost commit, or of a writer that died")
+    archive_id = bytes.fromhex(json.loads((place / KEYS.root / "archive.json").read_bytes())["archive_id"])
+    book = Notebook(state, archive_id)
+    book.notes = book.notes.damaged(DamagedKey(f"data/{names[0]}", "an object is damaged", "", None, 1, 1))
+    book.keep()
+    words = ("gc", "--archive", url, "--state", state, "--json")
+    found = tiered(*words, "--dry-run")
+    assert (found.code, found.json["orphans"]) == (0, 1), found.err
+    done = tiered(*words)
+    assert (done.code, done.json["gc"]["named_keys"]) == (0, 1 + found.json["unreferenced_objects"]), done.err
+    assert tiered(*words, "--dry-run").json["orphans"] == 0
 
 
 def test_nothing_noted_is_said(place: Path, tmp_path: Path) -> None:

@@ -8,13 +8,17 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.care.notes import Notebook
+from tiered.archive.care.quarantine import Quarantine
 from tiered.archive.log.maintenance import OwnKeys, Task
+from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.collection import Collection, figures, look, said
 from tiered.cli.access import reading
 from tiered.cli.options import JsonFlag, output
 from tiered.cli.writing import WriterFlags, do_all, tell, with_writer_flags
 from tiered.clock import Clock, SystemClock
+from tiered.daemon.maintenance import state_of
 from tiered.settings import Settings
 
 
@@ -38,11 +42,14 @@ def command(
     out = output(json)
     if not dry_run:
         return tell(out, do_all(out, given, _tasks), json=json)
-    with reading(out, given.config, given.archive, given.sets, whole=True) as opened:
-        found = look(opened.view.log, opened.view.state, opened.loaded.settings.gc, SystemClock())
+    sets = [*(given.sets or ()), *([f"state.directory={given.state}"] if given.state is not None else ())]
+    with reading(out, given.config, given.archive, sets, store=given.store, whole=True) as opened:
+        log, settings = opened.view.log, opened.loaded.settings
+        damaged = _damaged(log, settings)
+        found = look(log, opened.view.state, settings.gc, SystemClock(), damaged=damaged.paths())
         out.record(dict(figures(found)))
         out.note(said(found))
-        if not opened.loaded.settings.gc.enabled:
+        if not settings.gc.enabled:
             out.note("a daemon deletes nothing while gc.enabled is false")
         return 0
 
@@ -50,4 +57,10 @@ def command(
 def _tasks(
     log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys, weak: Sequence[str]
 ) -> tuple[Task, ...]:
-    return (Collection(log, clock, replace(settings.gc, enabled=True), own_keys, weak),)
+    section, damaged = replace(settings.gc, enabled=True), _damaged(log.reader, settings)
+    return (Collection(log, clock, section, own_keys, weak, damaged=damaged.paths),)
+
+
+def _damaged(reader: LogReader, settings: Settings) -> Quarantine:
+    """What the daemon's scrub noted: left alone by a verb, too."""
+    return Quarantine(Notebook(state_of(settings), reader.identity.archive_id))
