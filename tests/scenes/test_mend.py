@@ -19,6 +19,7 @@ from tests.kit.scrubbing import Scrubbing, flip, overwrite, paths
 from tests.kit.sealing import after_midnight, all_rows, seal_all
 from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.mend import MEND_AGAIN_SECONDS, PUT_AGAIN, WRITTEN_ANEW, Mend
+from tiered.archive.care.notes import DamagedKey
 from tiered.archive.keys import CommitKey, build
 from tiered.archive.log.identity import ensure_identity
 from tiered.archive.log.maintenance import Done, OwnKeys
@@ -235,6 +236,37 @@ def test_a_copy_that_does_not_answer_is_named_and_asked_again(
     assert task.due(made.clock.monotonic())
     assert [one.trouble for one in mending.all(mending.task()) if one.trouble] == []
     mending.check_whole()
+
+
+@pytest.mark.parametrize("made", ["level 0", "level 1"], indirect=True)
+@pytest.mark.parametrize("copied", [True, False])
+def test_what_the_store_never_gives_is_mended_like_damage_and_holds_no_other_key_back(
+    made: Scene, copied: bool
+) -> None:
+    mending = Mending(made)
+    uncollected_gone(made)
+    first, last = needed(made)[0], needed(made)[-1]
+    flip(made.provider, first, 100)
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key == KEYS.key(last):
+            raise Unavailable("cannot read an object", key=key, found="EIO")
+
+    made.provider.gate = fails
+    notes = mending.looking.book.notes
+    for path in {first, last}:
+        notes = notes.damaged(DamagedKey(path, "cannot be read", "", None, 1, 1))
+    mending.looking.book.notes = notes
+    task, done = mending.task(copied=copied, local=not copied), list[Done]()
+    while not done or done[-1].more:
+        done.append(task.run_once(AtOnceTurn(made.daemon)))
+    if copied or first != last:
+        assert [one.trouble for one in done if one.trouble] == []
+        made.provider.gate = lambda key, start, length: None
+        mending.check_whole()
+    else:
+        (trouble,) = [one.trouble for one in done if one.trouble]
+        assert "what it still has cannot be read" in trouble, "its commits, which the log does not know"
 
 
 def test_another_commit_is_not_put_for_the_one_that_is_missing(made: Scene) -> None:

@@ -28,7 +28,7 @@ from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.holds import add_hold
 from tiered.archive.rewrite.policy import LegalHold
 from tiered.codec.format.commit import encode_stand_in
-from tiered.errors import Unavailable
+from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.provider.base import Provider
 from tiered.settings import ONE_DAY_MS, Gc, Scrub
 from tiered.table.orders import EMBEDDED, KeptTables, add_tables
@@ -338,6 +338,60 @@ def test_an_error_of_the_store_is_raised_and_the_place_kept(made: Scene, tmp_pat
         looking.rest()
     made.provider.gate = lambda key, start, length: None
     looking.rest()
+    assert looking.damaged() == {}
+
+
+def tried(made: Scene, looking: Scrubbing, seconds: float = HOUR_MS / 1000) -> set[str]:
+    """Turns as the daemon has them, which tries again after an error; what was said."""
+    said = set[str]()
+    for _ in range(int(seconds / 60)):
+        if looking.task.due(made.clock.monotonic()):
+            try:
+                said.add(looking.task.run_once(LookingTurn()).trouble or "")
+            except (Unavailable, Invalid) as error:
+                said.add(error.message)
+        made.clock.advance(60)
+    return said
+
+
+@pytest.mark.parametrize("error", [Unavailable, Invalid])
+def test_what_the_store_never_gives_is_listed_and_holds_nothing_else_back(
+    made: Scene, error: type[TieredError]
+) -> None:
+    """A bad sector under one file, or an object that was moved to a class of storage that must be restored first."""
+    looking = Scrubbing.of(made)
+    looking.rest()
+    path = next(p for p in needed(made) if p.startswith(("data/", "segment/")))
+    last = needed(made)[-1]
+    sound = flip(made.provider, last, made.provider.head(KEYS.key(last)).length - 1)
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key == KEYS.key(path):
+            raise error("cannot read an object", key=key, found="EIO")
+
+    made.provider.gate = fails
+    made.clock.advance(31 * ONE_DAY_MS / 1000)
+    assert tried(made, looking, 300) == {"", "cannot read an object"}, "it may pass"
+    assert looking.damaged() == {}
+    tried(made, looking)
+    assert set(looking.damaged()) == {path, last}
+    assert looking.damaged()[path] == "an object cannot be read, while the store gives others"
+    made.provider.gate = lambda key, start, length: None
+    overwrite(made.provider, last, sound)
+    looking.later(0.3)
+    assert looking.damaged() == {}
+
+
+def test_while_the_store_gives_nothing_no_key_is_called_damaged(made: Scene) -> None:
+    looking = Scrubbing.of(made)
+    looking.rest()
+    made.clock.advance(31 * ONE_DAY_MS / 1000)
+
+    def away(key: str, start: int, length: int) -> None:
+        raise Unavailable("away", key=key)
+
+    made.provider.gate = away
+    assert tried(made, looking, 86_400) == {"away"}
     assert looking.damaged() == {}
 
 

@@ -32,7 +32,7 @@ from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import ScrubPoint, reach
-from tiered.errors import Corrupt, NotFound, TieredError
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
 
@@ -119,6 +119,13 @@ class Mend:
             figures, done, remedy = {}, True, Remedy(path, None, "retention cut into an inner batch of it")
         except (Corrupt, NotFound) as error:
             figures, done, remedy = {}, True, Remedy(path, None, f"it is nowhere else, whole: {error}")
+        except (
+            Unavailable,
+            Invalid,
+        ) as error:  # of this key, and not of the store: other keys do not wait for it
+            if isinstance(error, Refused) or error.fields.get("key") != self._log.reader.keys.key(path):
+                raise
+            figures, done, remedy = {}, True, Remedy(path, None, f"what it still has cannot be read: {error}")
         if remedy.how is None:
             self._tried.add(path)
             key = self._log.reader.keys.key(path)

@@ -17,7 +17,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import ScrubPoint, reach
-from tiered.errors import Corrupt, NotFound
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Stored
 from tiered.settings.keeping import Scrub
 from tiered.text.human import duration
@@ -31,6 +31,9 @@ OVERDUE_INTERVALS = 2
 """A walk begins an interval after the one before and takes no longer than one: so long after a beginning the next has ended."""
 LISTED_AT_ONCE = 1000
 """Keys of the listing that one turn looks at."""
+UNREADABLE_SECONDS = 600.0
+"""What the store fails to give for so long, while it gives others, is listed and passed over: a disk's bad sector, a class of
+storage that must be restored first."""
 TICK_MS = 1000
 """Stores tell times in whole seconds."""
 
@@ -59,8 +62,11 @@ class Scrubber:
         self._book = notebook
         self._next = clock.monotonic() + self._first_seconds()
         self._kept = -math.inf  # so the first turn is written down: there may be no second one
-        self._open: dict[str, Iterator[Seen]] = {}  # walks under way, by kind
+        self._open: dict[str, tuple[Walk, Iterator[Seen]]] = {}  # walks under way, by kind
         self._turn: Turn | None = None
+        self._failing: dict[
+            str, tuple[str, float]
+        ] = {}  # by kind: what the store did not give, and since when
 
     @property
     def notes(self) -> Notes:
@@ -85,6 +91,10 @@ class Scrubber:
         began, self._turn = self._clock.monotonic(), turn
         try:
             figures = self._some(kind, turn)
+        except (Unavailable, Invalid) as error:
+            at = self._open[kind][0].at if kind in self._open else None
+            self._open.clear()
+            figures = self._passed_over(kind, at, error)
         except BaseException:
             self._open.clear()  # the places that are kept are where the next ones begin
             raise
@@ -191,10 +201,11 @@ class Scrubber:
             self._begin(kind)
         self._book.notes = replace(self.notes, last=kind)
         if kind not in self._open:
-            self._open[kind] = self._walk(kind).steps(self._pass(kind).after or "")
+            walk = self._walk(kind)
+            self._open[kind] = walk, walk.steps(self._pass(kind).after or "")
         most = self._settings.max_bytes_per_second or 1 << 62
         byte_count = objects = damaged = 0
-        for seen in self._open[kind]:
+        for seen in self._open[kind][1]:
             byte_count += seen.bytes
             if seen.done:
                 objects += 1
@@ -204,6 +215,21 @@ class Scrubber:
         else:
             self._end(kind)
         return {f"{kind}_objects": objects, "bytes": byte_count, "damage": damaged}
+
+    def _passed_over(self, kind: str, path: str | None, error: TieredError) -> Figures:
+        """List what cannot be read again and again, so that all behind it is looked at; raises ``error`` where that may be
+        the store's, and for as long as it may pass."""
+        keys, now = self._reader.keys, self._clock.monotonic()
+        if path is None or error.fields.get("key") != keys.key(path) or isinstance(error, Refused):
+            raise error
+        known, since = self._failing.get(kind, ("", now))
+        self._failing[kind] = path, since if known == path else now
+        if known != path or now - since < UNREADABLE_SECONDS:
+            raise error
+        self._reader.provider.get(keys.identity, 0, 1)
+        what = "an object cannot be read, while the store gives others"
+        damage = Corrupt(what, key=keys.key(path), found=error.said)
+        return {f"{kind}_objects": 1, "bytes": 0, "damage": self._take(kind, Seen(path, damage=damage))}
 
     def _begin(self, kind: str) -> None:
         head = self._state().head()
@@ -236,6 +262,8 @@ class Scrubber:
 
     def _take(self, kind: str, seen: Seen) -> int:
         """Note what was seen of a path; 1 for damage."""
+        if seen.path == self._failing.get(kind, ("",))[0]:
+            del self._failing[kind]
         at = self._pass(kind)
         notes = at.notes if seen.note is None else {**at.notes, seen.note: at.notes.get(seen.note, 0) + 1}
         self._set(

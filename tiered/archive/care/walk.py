@@ -73,6 +73,8 @@ class Walk:
         self._loose = LooseChecks(reader, spend)
         self._reads_segments = find_spec("pyarrow") is not None
         self._before: tuple[int, bytes] | None = None  # the commit that was read last, and its id
+        self.at: str | None = None
+        """The path that is looked at; ``None`` between two pages."""
 
     def steps(self, after: str) -> Iterator[Seen]:
         """Look at everything behind the path ``after``; "" for all."""
@@ -85,7 +87,7 @@ class Walk:
         while True:
             fold = self._state()
             head = fold.head()  # what is added while the page is listed and looked at need not be on it
-            start = self._keys.key(after) if after else None
+            start, self.at = self._keys.key(after) if after else None, None
             page = list(self._reader.provider.list(self._keys.root, start_after=start, limit=PAGE_KEYS))
             end = str(self._keys.path(page[-1].key)) if len(page) == PAGE_KEYS else None
             yield from self._page(page, self._expected(fold, head, after, end))
@@ -103,6 +105,7 @@ class Walk:
                 want = next(expected, None)
             if want == path:
                 want = next(expected, None)
+            self.at = path
             yield from self._one(path, stored)
         while want is not None:
             yield self._missing(want)
@@ -127,6 +130,7 @@ class Walk:
 
     def _missing(self, path: str) -> Seen:
         """A path that was not listed: damage only if it is not there, and still needed."""
+        self.at = path
         try:
             stored = self._reader.provider.head(self._keys.key(path))
             return Seen(path, length=stored.length, note="late")
