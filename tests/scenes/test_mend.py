@@ -28,10 +28,13 @@ from tiered.archive.rewrite.mergeplan import Bounds
 from tiered.archive.rewrite.writing import Layout
 from tiered.clock import ManualClock
 from tiered.codec.format.sections import SectionKind
+from tiered.daemon.maintenance import MaintenanceLoop
 from tiered.errors import NotFound, Refused, Unavailable
+from tiered.metrics import Metrics
 from tiered.provider.base import Fetched, Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.wrap import Wrapped
+from tiered.settings import Maintenance, Settings
 
 
 class Mending:
@@ -357,6 +360,54 @@ def test_edits_of_a_commit_are_left_to_repair(made: Scene) -> None:
     outlook = mending.task().plan()
     assert (outlook.jobs, outlook.trouble) == (0, "1 of 1 damaged or missing keys cannot be mended")
     assert path in paths(made.provider)
+
+
+class Looping:
+    """A daemon's loop over the task alone."""
+
+    def __init__(self, mending: Mending, task: Mend) -> None:
+        self.clock = mending.made.clock
+        settings = Settings(maintenance=Maintenance(max_bytes_per_second=0))
+        line = mending.made.daemon.line
+        self.loop = MaintenanceLoop((task,), line, self.clock, settings, Metrics(), lambda: False)
+
+    def an_hour(self) -> str | None:
+        """Its steps within an hour; what it says then."""
+        for _ in range(60):
+            self.loop.step()
+            self.clock.advance(MEND_AGAIN_SECONDS / 60)
+        return self.loop.problem()
+
+
+@pytest.mark.parametrize("made", ["level 0"], indirect=True)
+def test_what_could_not_be_mended_is_tried_again_by_the_daemon_within_the_hour(made: Scene) -> None:
+    mending = Mending(made)
+    path = needed(made)[0]
+    data = bytes(made.provider.get(KEYS.key(path)).data)
+    for store in (made.provider, mending.copy):
+        store.delete(KEYS.key(path))
+    mending.looking.later()
+    looping = Looping(mending, mending.task())
+    assert "a key cannot be mended" in (looping.an_hour() or "")
+    mending.copy.put(KEYS.key(path), [data])
+    looping.an_hour()
+    looping.an_hour()
+    mending.check_whole()
+
+
+@pytest.mark.parametrize("made", ["level 0"], indirect=True)
+def test_what_could_not_be_mended_is_no_longer_told_once_somebody_restored_it(made: Scene) -> None:
+    mending = Mending(made)
+    path = needed(made)[0]
+    sound = flip(made.provider, path, 100)
+    mending.looking.later()
+    looping = Looping(mending, mending.task(copied=False))
+    assert "a key cannot be mended" in (looping.an_hour() or "")
+    overwrite(made.provider, path, sound)
+    mending.looking.later(0.3)
+    assert mending.looking.damaged() == {}
+    looping.an_hour()
+    assert looping.an_hour() is None
 
 
 def test_nothing_to_mend(made: Scene) -> None:

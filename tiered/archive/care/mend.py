@@ -80,11 +80,12 @@ class Mend:
         self._local = local
         self._random_bytes = random_bytes
         self._tried: set[str] = set()
+        self._left = False  # by the last round, so that another one says when it no longer is
         self._next = clock.monotonic()
 
     def due(self, now: float) -> bool:
-        """When something is listed that was not tried within the hour."""
-        return now >= self._next and any(path not in self._tried for path in self._book.notes.findings)
+        """While a round is under way; when something is listed, or was left by the last one, and its hour is over."""
+        return now >= self._next and bool(self._book.notes.findings or self._tried or self._left)
 
     def plan(self) -> Outlook:
         """See ``Task``. It asks the store what is missing."""
@@ -107,6 +108,7 @@ class Mend:
         listed = sorted(self._book.notes.findings, reverse=True)
         path = next((p for p in listed if p not in self._tried), None)
         if path is None:
+            self._left = bool(self._tried)
             self._tried.clear()
             self._next = self._clock.monotonic() + MEND_AGAIN_SECONDS
             return Done(more=False)
