@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -359,6 +361,29 @@ def test_a_store_that_is_away_costs_nothing_that_was_read(small: Scene) -> None:
     assert found is not None
     without = sum(1 for m, _ in small.broker.sent if not m.properties.get("KEYS", "").strip())
     assert found.head.without_key == without > 0
+    assert projected(small) == folded(small)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """No file grows beyond this: what would is cut there, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_for_a_while_leaves_nothing_between_the_keys(
+    small: Scene, tmp_path: Path
+) -> None:
+    send_keyed(small, random.Random(1), 500, 5000)
+    task = projecting(small, memory_bytes=6000, directory=str(tmp_path / "compaction"), messages=10_000)
+    for size in (250, 500):
+        with files_of_at_most(size), pytest.raises(TieredError):
+            project_all(small, task)
+    assert figures(small, task)["projections"] == 1
     assert projected(small) == folded(small)
 
 

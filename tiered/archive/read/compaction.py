@@ -172,6 +172,9 @@ class KeyEntries:
         self._waiting: list[npt.NDArray[np.void]] = []
         self._count = 0
         self._folder: Path | None = None
+        self._spilled: dict[
+            str, int
+        ] = {}  # entries by file: behind them may lie half of one, where a disk was full
 
     def add(self, entries: npt.NDArray[np.void]) -> None:
         """Take some in."""
@@ -193,8 +196,8 @@ class KeyEntries:
             return
         self._spill(rest)
         self._waiting = []
-        for path in sorted(self._folder.iterdir()):
-            yield np.fromfile(path, KEY_ENTRY)
+        for name in sorted(self._spilled):
+            yield np.fromfile(self._folder / name, KEY_ENTRY, self._spilled[name])
 
     def _spill(self, entries: npt.NDArray[np.void]) -> None:
         try:
@@ -209,8 +212,12 @@ class KeyEntries:
             order = np.argsort(number, kind="stable")
             bounds = np.flatnonzero(np.diff(number[order], prepend=np.uint64(0xFFFF_FFFF)))
             for some in np.split(order, bounds[1:]) if len(order) else ():
-                with (self._folder / f"{int(number[some[0]]):04d}").open("ab") as file:
+                name = f"{int(number[some[0]]):04d}"
+                whole = self._spilled.get(name, 0)
+                with (self._folder / name).open("r+b" if whole else "wb") as file:
+                    file.seek(whole * KEY_ENTRY.itemsize)
                     file.write(entries[some].tobytes())
+                self._spilled[name] = whole + len(some)
         except OSError as error:
             raise _unwritable(error) from error
 
