@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
@@ -20,11 +21,14 @@ from tests.kit.sealing import after_midnight, all_rows, seal_all
 from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.mend import MEND_AGAIN_SECONDS, PUT_AGAIN, WRITTEN_ANEW, Mend
 from tiered.archive.care.notes import DamagedKey
+from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.keys import CommitKey, build
 from tiered.archive.log.identity import ensure_identity
 from tiered.archive.log.maintenance import Done, OwnKeys
+from tiered.archive.rewrite.holds import add_hold
 from tiered.archive.rewrite.merge import MergeOptions
 from tiered.archive.rewrite.mergeplan import Bounds
+from tiered.archive.rewrite.policy import LegalHold
 from tiered.archive.rewrite.writing import Layout
 from tiered.clock import ManualClock
 from tiered.codec.format.sections import SectionKind
@@ -270,6 +274,40 @@ def test_what_the_store_never_gives_is_mended_like_damage_and_holds_no_other_key
     else:
         (trouble,) = [one.trouble for one in done if one.trouble]
         assert "what it still has cannot be read" in trouble, "its commits, which the log does not know"
+
+
+@pytest.mark.parametrize("made", ["level 0"], indirect=True)
+def test_of_what_no_run_lies_in_only_sound_bytes_are_put_again(made: Scene) -> None:
+    """Nothing would be put over them later, and no walk over the listing would tell."""
+    log, ids = made.daemon.log, iter(range(1, 100))
+    write_checkpoint(
+        made.provider, KEYS, log.store, None, lambda: KEYS.shard(1, next(ids).to_bytes(16, "big")), shard_bytes=2000
+    )  # fmt: skip
+    hold = LegalHold("case", "Orders", 0, 10)
+    add_hold(made.provider, KEYS, log.reader.identity.archive_id, hold, "", 1, random.Random(1).randbytes)
+    mending = Mending(made)
+    lost = [p for p in paths(made.provider) if p.startswith(("hold/", "shard/", "archive.json"))]
+    assert len(lost) >= 3
+    notes = mending.looking.book.notes
+    for path in lost:
+        sound = bytes(mending.copy.get(KEYS.key(path)).data)
+        made.provider.delete(KEYS.key(path))
+        if path != "archive.json":  # by which a copy is known
+            overwrite(mending.copy, path, bytes([sound[0] ^ 1]) + sound[1:])
+        notes = notes.damaged(DamagedKey(path, "it is not there", "", None, 1, 1))
+    mending.looking.book.notes = notes
+    task = mending.task()
+    while task.run_once(AtOnceTurn(made.daemon)).more:
+        pass
+    assert set(mending.looking.damaged()) == set(lost) - {"archive.json"}
+    assert not (set(lost) - {"archive.json"}) & set(paths(made.provider))
+    for path in lost[1:]:
+        whole = bytes(mending.copy.get(KEYS.key(path)).data)
+        overwrite(mending.copy, path, bytes([whole[0] ^ 1]) + whole[1:])
+    while task.run_once(AtOnceTurn(made.daemon)).more:
+        pass
+    mending.check_whole()
+    assert set(lost) <= set(paths(made.provider))
 
 
 def test_another_commit_is_not_put_for_the_one_that_is_missing(made: Scene) -> None:

@@ -112,12 +112,18 @@ class LooseChecks:
                     self._shards.update((shard.path, shard) for shard in manifest.shards)
         return self._shards
 
-    def _shard(self, path: str, stored: Stored, fold: ArchiveState) -> None:
+    def check_shard(self, path: str, data: bytes, key: str, fold: ArchiveState) -> None:
+        """``Corrupt`` unless these bytes are the shard that a manifest names by this path."""
         shard = self._named(fold).get(path)
-        if shard is None:  # a checkpoint that is being made, or was never completed
+        if shard is None:
+            raise Corrupt("no checkpoint names this shard", key=key)
+        open_shard(data, shard, key)
+
+    def _shard(self, path: str, stored: Stored, fold: ArchiveState) -> None:
+        if path not in self._named(fold):  # a checkpoint that is being made, or was never completed
             return
         self._spend(stored.length)
-        open_shard(bytes(self._reader.provider.get(stored.key).data), shard, stored.key)
+        self.check_shard(path, bytes(self._reader.provider.get(stored.key).data), stored.key, fold)
 
     def _stray(self, stored: Stored) -> None:
         """A data object that no commit names, by its own footer."""

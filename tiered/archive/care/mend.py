@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiered.archive.care.commitlog import LocalRecords
+from tiered.archive.care.loose import LooseChecks
 from tiered.archive.care.notes import Notebook
 from tiered.archive.care.othercopy import OtherCopy, fitting_commit
 from tiered.archive.care.rebuild import rebuilt
@@ -206,6 +207,8 @@ class Mend:
         made = parse(remedy.path)
         if isinstance(made, CommitKey):
             self._check_commit(data, key, made.seq)
+        elif remedy.item is None:
+            self._check_loose(copy, remedy.path, data, turn)
         reach(ScrubPoint.BEFORE_PUT_AGAIN)
         put_own(reader.provider, key, [data])
         reach(ScrubPoint.AFTER_PUT_AGAIN)
@@ -274,6 +277,18 @@ class Mend:
         for step in check.steps(item):
             if step.damage is not None:
                 raise step.damage
+
+    def _check_loose(self, copy: Provider, path: str, data: bytes, turn: Turn) -> None:
+        """``Corrupt`` unless what the copy has beside the objects of the fold is whole: of a shard a manifest says that, all
+        others do so themselves."""
+        reader, fold, made = self._log.reader, self._log.frozen(), parse(path)
+        key = reader.keys.key(path)
+        if isinstance(made, ObjectKey) and made.area is Area.SHARD:
+            LooseChecks(reader, turn.spend).check_shard(path, data, key, fold)
+            return
+        checks = LooseChecks(LogReader(copy, reader.keys, reader.identity), turn.spend)
+        if checks.knows(made):
+            checks.check(made, path, copy.head(key), fold)
 
     def _check_commit(self, data: bytes, key: str, seq: int) -> None:
         """``Corrupt`` unless these are the bytes of a commit that fits between those before and behind it."""
