@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ import pytest
 from tests.kit.assemble import KEYS
 from tests.kit.collecting import HOUR_MS, Sweeping, needed, stored
 from tests.kit.fetchscene import SETTLED_SECONDS, Scene, scene
-from tests.kit.merging import QUEUES, merge_all
+from tests.kit.merging import QUEUES, AtOnceTurn, merge_all
 from tests.kit.sealing import MIDNIGHT_MS, Rows, after_midnight, all_rows, seal_all
+from tiered.archive.rewrite import retention
 from tiered.archive.rewrite.policy import Moment, RetentionPolicy, RetentionRule
 from tiered.archive.rewrite.retain import plan_retention
-from tiered.settings import ONE_DAY_MS
+from tiered.archive.rewrite.retention import Retention
+from tiered.errors import Refused
+from tiered.settings import ONE_DAY_MS, Retain
 
 LATE = Moment(1 << 60, 1 << 40)
 DAYS = 4
@@ -100,6 +104,29 @@ def test_a_dry_run_says_exactly_what_the_run_does(small: Scene, stage: Callable[
     left = {raw for rows in all_rows(small).values() for _, raw, _ in rows}
     assert left >= set(young), "nothing that is in range"
     assert sweeping.retention.plan().jobs == 0
+
+
+def test_a_rule_that_changes_within_a_run_is_judged_as_one_that_changed_before_it(
+    small: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TRIMS", "COMMITS"):
+        monkeypatch.setattr(retention, name, 1)
+    small.clock.advance(26 * 3600)
+    sections = [Retain(keep_ms=4 * ONE_DAY_MS + 12 * HOUR_MS, min_age_ms=HOUR_MS, max_trim_percent=30)]
+    task = Retention(small.daemon.log, small.clock, lambda: sections[-1])
+    jobs = task.plan().jobs
+    assert jobs > 1
+    assert task.run_once(AtOnceTurn(small.daemon)).more
+    before = all_rows(small)
+    sections.append(replace(sections[0], keep_ms=HOUR_MS))
+    with pytest.raises(Refused, match="more of the archive than it may"):
+        task.run_once(AtOnceTurn(small.daemon))
+    assert all_rows(small) == before
+    del sections[1]
+    turns = 1
+    while task.run_once(AtOnceTurn(small.daemon)).more:
+        turns += 1
+    assert turns == jobs - 1
 
 
 def test_of_segments_whole_files_go(small: Scene) -> None:

@@ -127,7 +127,8 @@ class TrimQueues(WithoutMessages):
 
 class Retention:
     """The task. A turn looks anew, at settings, holds, clocks and the broker's word too, and has up to ``COMMITS`` commits; the
-    share that a run may take is judged before its first, over all of them.
+    share that a run may take is judged before its first, over all of them, and in each later turn over what is left: that is a
+    smaller one, unless a rule or a hold went meanwhile.
 
     ``settings``: as they are by then. ``max_trim_percent``: what an operator allowed, in place of the settings' own.
     """
@@ -149,7 +150,6 @@ class Retention:
         self._broker = broker
         self._percent = max_trim_percent
         self._required = required
-        self._within_round = False
         self._ended_at = clock.monotonic()
 
     def due(self, now: float) -> bool:
@@ -182,10 +182,7 @@ class Retention:
         run = self._look(within)
         if run is None or not run.plan.count:
             return self._ended({})
-        if not self._within_round:
-            percent = self._settings().max_trim_percent if self._percent is None else self._percent
-            check_share(run.plan, percent)
-        self._within_round = False  # an error on the way: judged again
+        check_share(run.plan, self._settings().max_trim_percent if self._percent is None else self._percent)
         count, trims = 0, run.plan.trims
         for first in range(0, len(trims), TRIMS):
             reach(AgeingPoint.BEFORE_TRIM)
@@ -194,11 +191,9 @@ class Retention:
             count += 0 if proven is None else len(proven.flush.edits[0])
         if not count or run.plan.count <= within:
             return self._ended({"trimmed_queues": count})
-        self._within_round = True
         return Done(True, {"trimmed_queues": count})
 
     def _ended(self, figures: Figures) -> Done:
-        self._within_round = False
         self._ended_at = self._clock.monotonic()
         return Done(False, figures)
 
