@@ -104,6 +104,9 @@ def test_a_run_trims_exactly_what_the_dry_run_said_and_deletes_after_the_grace(p
     policy = ("retain.keep_ms=2d", "retain.min_age_ms=1h", "hold.max_disk_percent=99")
     refused = asked(place, "retain", *state, sets=policy)
     assert (refused.code, refused.error["kind"]) == (3, "Refused")
+    foretold = asked(place, "maintain", "--dry-run", *state, sets=policy)
+    assert foretold.code == 1, "it says that the run would be refused"
+    assert "more of the archive than it may" in foretold.json["retain"]["troubles"][0]
     before = {q["topic"]: q["min_offset"] for q in tiered("queues", "--archive", url, "--json").json}
     assert set(before.values()) == {0}, "nothing was trimmed"
     (percent,) = (w for w in str(refused.error["hint"]).split() if w.rstrip("`").isdigit())

@@ -28,6 +28,7 @@ from tiered.archive.state.tallies import kept_topics
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import AgeingPoint, reach
+from tiered.errors import Refused
 from tiered.settings.keeping import Retain
 from tiered.text.human import size
 
@@ -169,11 +170,14 @@ class Retention:
         figures: Figures = {
             "trims": plan.count, "trimmed_bytes": plan.trimmed_bytes, "live_bytes": plan.live_bytes,
         }  # fmt: skip
+        refused = self._refused(plan)
+        told = told if refused is None else f"{told}: {refused}"
         return Outlook(
             -(-plan.count // TRIMS),
             told if plan.count else "nothing to trim",
             figures,
             tuple(map(row, plan.trims)),
+            refused,
         )
 
     def run_once(self, turn: Turn) -> Done:
@@ -182,7 +186,7 @@ class Retention:
         run = self._look(within)
         if run is None or not run.plan.count:
             return self._ended({})
-        check_share(run.plan, self._settings().max_trim_percent if self._percent is None else self._percent)
+        self._check_share(run.plan)
         count, trims = 0, run.plan.trims
         for first in range(0, len(trims), TRIMS):
             reach(AgeingPoint.BEFORE_TRIM)
@@ -192,6 +196,17 @@ class Retention:
         if not count or run.plan.count <= within:
             return self._ended({"trimmed_queues": count})
         return Done(True, {"trimmed_queues": count})
+
+    def _check_share(self, plan: RetentionPlan) -> None:
+        check_share(plan, self._settings().max_trim_percent if self._percent is None else self._percent)
+
+    def _refused(self, plan: RetentionPlan) -> str | None:
+        """Why a run would do nothing of this plan, if that is so."""
+        try:
+            self._check_share(plan)
+        except Refused as error:
+            return str(error)
+        return None
 
     def _ended(self, figures: Figures) -> Done:
         self._ended_at = self._clock.monotonic()
