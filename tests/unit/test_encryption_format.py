@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.kit.assemble import KEYS
 from tests.kit.encryption import KEY, OTHER_KEY, encrypting, wrapping
 from tests.kit.encryption_golden import ARCHIVE_ID, DIRECTORY, EPOCH, OBJECT_ID, PLAIN, files, seeded
-from tiered.archive.encryption.datakeys import DataKeys, decode_wrapped_key, unwrap_key
+from tiered.archive.encryption.datakeys import DataKeys, decode_wrapped_key, read_wrapped_key, unwrap_key
+from tiered.archive.keys import DATAKEY_PREFIX
 from tiered.clock import ManualClock
 from tiered.codec.format.encryption import (
     CHUNK_BYTES,
@@ -174,6 +175,47 @@ def test_a_data_key_has_any_number_of_wrappings() -> None:
         assert alone.sole(EPOCH) == before, "what the old key wrapped can still be unwrapped by it"
     told = json.loads(PLAIN.read_text())["sha256"]["data.bin"]
     assert digest(encrypting(inner, OTHER_KEY).get(KEYS.data(EPOCH, OBJECT_ID)).data) == told
+
+
+def test_one_damaged_wrapping_costs_nothing_that_another_opens() -> None:
+    inner = MemoryProvider("", ManualClock())
+    seeded(inner)
+    (old,) = [stored.key for stored in inner.list(KEYS.root + DATAKEY_PREFIX)]
+    (made,) = DataKeys(inner, KEYS.root, wrapping(f"{OTHER_KEY}\n{KEY}")).wrap_again(
+        random.Random(1).randbytes
+    )
+    told = json.loads(PLAIN.read_text())["sha256"]["data.bin"]
+    for key, text in ((old, OTHER_KEY), (KEYS.root + made.path, KEY)):
+        sound = bytes(inner.get(key).data)
+        inner.put(key, [b"!" + sound[1:]], create_only=False)
+        assert digest(encrypting(inner, text).get(KEYS.data(EPOCH, OBJECT_ID)).data) == told
+        assert DataKeys(inner, KEYS.root, wrapping(text)).newest() is not None
+        inner.put(key, [sound], create_only=False)
+    for key in (old, KEYS.root + made.path):
+        inner.put(key, [b"!" + bytes(inner.get(key).data)[1:]], create_only=False)
+    with pytest.raises(Corrupt, match="a data key of the archive is not one"):
+        encrypting(inner).get(KEYS.data(EPOCH, OBJECT_ID))
+
+
+def test_of_two_data_keys_of_an_epoch_the_damaged_one_is_named_where_it_is_asked_for() -> None:
+    inner = MemoryProvider("", ManualClock())
+    seeded(inner)
+    before = DataKeys(inner, KEYS.root, wrapping()).sole(EPOCH)
+    assert before is not None
+    again = DataKeys(inner, KEYS.root, wrapping())
+    again.make(EPOCH, before.archive_id, random.Random(3).randbytes)
+    made = again.newest()
+    assert made is not None
+    (damaged,) = [
+        stored.key for stored in inner.list(KEYS.root + DATAKEY_PREFIX)
+        if read_wrapped_key(inner, stored.key.removeprefix(KEYS.root), stored.key).key_id == made.key_id
+    ]  # fmt: skip
+    inner.put(damaged, [b"!" + bytes(inner.get(damaged).data)[1:]], create_only=False)
+    keys = DataKeys(inner, KEYS.root, wrapping())
+    assert keys.sole(EPOCH) is None, "which of them made an object its footer says"
+    assert keys.of_footer(EPOCH, before.key_id) == before
+    with pytest.raises(Corrupt, match="a data key of the archive is not one"):
+        keys.of_footer(EPOCH, made.key_id)
 
 
 def digest(data: Buffer) -> str:

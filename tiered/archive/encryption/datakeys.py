@@ -116,6 +116,7 @@ class DataKeys:
         self._paths: dict[int, list[str]] | None = None
         self._heard = -1  # the highest epoch known to be when the keys were listed
         self._read_paths: dict[str, WrappedKey] = {}
+        self._damaged: dict[str, Corrupt] = {}  # wrappings, by path
         self._keys: dict[tuple[int, bytes], DataKey] = {}
         self._sole: dict[int, DataKey] = {}
         self._made: tuple[DataKey, WrappedKey] | None = None
@@ -157,7 +158,7 @@ class DataKeys:
             return found
         with self._lock:
             ids = list(self._wrappings(epoch))
-            if len(ids) != 1:
+            if len(ids) != 1 or self._damage(epoch) is not None:
                 return None
             self._sole[epoch] = self.of_footer(epoch, ids[0])
             return self._sole[epoch]
@@ -174,7 +175,7 @@ class DataKeys:
                 self._sole.pop(epoch, None)
                 wrappings = self._wrappings(epoch).get(key_id)
             if wrappings is None:
-                raise self.missing(epoch)
+                raise self._damage(epoch) or self.missing(epoch)
             self._keys[(epoch, key_id)] = self._unwrapped(wrappings)
             return self._keys[(epoch, key_id)]
 
@@ -252,15 +253,30 @@ class DataKeys:
                     if isinstance(found, ObjectKey):
                         paths.setdefault(found.epoch, []).append(path)
                 self._paths = paths
+                self._damaged.clear()
             return self._paths
 
     def _wrappings(self, epoch: int) -> dict[bytes, list[WrappedKey]]:
-        """Wrappings of an epoch's data keys, by their ids."""
+        """Wrappings of an epoch's data keys, by their ids. ``Corrupt`` if none of them is sound."""
         found: dict[bytes, list[WrappedKey]] = {}
         for path in self._listed().get(epoch, ()):
-            wrapped = self._read(path)
+            if path in self._damaged:
+                continue
+            try:
+                wrapped = self._read(path)
+            except Corrupt as error:
+                self._damaged[path] = error
+                continue
             found.setdefault(wrapped.key_id, []).append(wrapped)
+        damage = self._damage(epoch)
+        if not found and damage is not None:
+            self._damaged.clear()  # read again when it is asked for again
+            raise damage
         return found
+
+    def _damage(self, epoch: int) -> Corrupt | None:
+        """What is wrong with a wrapping of an epoch, if one is damaged."""
+        return next((self._damaged[p] for p in self._listed().get(epoch, ()) if p in self._damaged), None)
 
     def _unwrapped(self, wrappings: list[WrappedKey]) -> DataKey:
         """The key by any of its wrappings; the last error if none opens."""
