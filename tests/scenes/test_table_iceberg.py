@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, LongType, StringType
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType
 
 from tests.kit.aged import Stage, age
 from tests.kit.archiveedits import Edits
@@ -158,6 +158,38 @@ def test_files_that_retention_took_go_and_those_it_cut_are_said_to_be_cut(own: S
     done = own.bring()
     assert [(s.topic, s.files, s.removed) for s in done.states] == [("Orders", 0, 2), ("Payments", 2, 0)]
     assert own.rows("Orders") == []
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_files_of_a_topic_that_is_forgotten_go_though_no_round_saw_it_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lower: bool
+) -> None:
+    """The catalog was away meanwhile, or nobody worked at tables. Tables of others in the namespace stay as they are."""
+    if lower:
+        opened = keeping.open_catalog
+        monkeypatch.setattr(keeping, "open_catalog", lambda *where: LowerCase(opened(*where)))
+    name = "orders" if lower else "Orders"
+    with scene(tmp_path, forgets=True) as made:
+        age(made, Stage.SEALED)
+        own = Shelf(made, tmp_path)
+        own.bring()
+        own.catalog().create_table(
+            ("queues", "foreign"), Schema(NestedField(1, "a", LongType(), required=False))
+        )
+        before = own.table("foreign").metadata
+        gone = [queue for queue in made.state.queues() if queue.queue.topic == "Orders"]
+        for queue in gone:
+            Edits(made).trim(queue.queue, queue.max_offset)
+        for queue in gone:
+            Edits(made).forget(queue.queue)
+        assert own.keeper().look(made.state).states[0].removed == 2
+        done = own.bring()
+        assert done.troubles == ()
+        assert [(s.topic, s.files, s.removed) for s in done.states] == [("Orders", 0, 2), ("Payments", 2, 0)]
+        assert own.rows(name) == []
+        assert own.table("foreign").metadata == before
+        own.kept = KeptTables(EMBEDDED, {}, "queues", topics=("Pay*",))
+        assert [s.topic for s in own.bring().states] == ["Payments"]
 
 
 def test_files_that_went_go_where_a_catalog_keeps_names_in_lower_case(

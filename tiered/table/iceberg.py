@@ -286,6 +286,12 @@ class IcebergTable:
         reach(TablePoint.AFTER_TABLE)
 
 
+def owned_topic(catalog: Catalog, identifier: tuple[str, ...], archive_id: bytes) -> str | None:
+    """The topic that a table shows, ``None`` for one of all topics or that is not this archive's."""
+    found = catalog.load_table(identifier).properties
+    return found.get(TOPIC) if found.get(ARCHIVE) == archive_id.hex() else None
+
+
 def _summary(table: Table) -> Mapping[str, str]:
     """What the newest snapshot says of itself."""
     snapshot = table.current_snapshot()

@@ -126,15 +126,36 @@ class TableKeeper:
             return
         names = {table_name(topic): topic for topic in shown}
         with catalog_errors(self._kept.catalog):
-            emptied = _names(catalog, self._kept.namespace) - names.keys()
+            others = _names(catalog, self._kept.namespace) - names.keys()
+        emptied = frozenset(others)
         topics = (found.topic for found in list_topics(state.view)) if emptied else ()
-        for topic in filter(self.shows, topics):
+        for topic in topics:
             name = table_name(topic)
-            lower = name.lower(), hashed_name(topic).lower()  # as Glue and Hive keep names
-            if not emptied.isdisjoint((name, *lower)):
+            mine = {name, name.lower(), hashed_name(topic).lower()}  # as Glue and Hive keep names
+            others -= mine
+            if self.shows(topic) and not emptied.isdisjoint(mine):
                 names[name] = topic
+        for topic in filter(self.shows, self._forgotten(catalog, sorted(others))):
+            names.setdefault(table_name(topic), topic)
         for name, topic in sorted(names.items()):
             yield name, topic, shown.get(topic, {})
+
+    def _forgotten(self, catalog: Catalog, names: Sequence[str]) -> Iterator[str]:
+        """Topics of tables that no topic of the archive is known by: it was deleted and forgotten, perhaps before a round saw
+        that its files had gone. Whose a table is stands in the table; one that cannot be opened is somebody else's."""
+        from tiered.table.iceberg import owned_topic
+
+        namespace = tuple(self._kept.namespace.split("."))
+        for name in names:
+            try:
+                with catalog_errors(self._kept.catalog):
+                    topic = owned_topic(catalog, (*namespace, name), self._archive_id)
+            except TieredError as error:
+                if is_unreachable(error):
+                    raise
+                continue
+            if topic:
+                yield topic
 
     def fits(self, state: ArchiveState) -> bool:
         """Whether the archive has a topic of these tables, sealed or not."""
