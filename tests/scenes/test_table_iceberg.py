@@ -464,6 +464,31 @@ def test_topics_whose_names_hurt(tmp_path: Path) -> None:
             same(shelf, name, table_name(name))
 
 
+def test_a_topic_that_is_called_as_the_table_of_another_has_a_table_too(tmp_path: Path) -> None:
+    called = table_name("a.b")
+    with scene(tmp_path) as made:
+        for name in ("a.b", called):
+            for number in range(12):
+                made.broker.send(name, 0, b"%d" % number * 9)
+        made.daemon.settle()
+        merge_all(made.daemon)
+        after_midnight(made)
+        seal_all(made.daemon)
+        shelf = Shelf(made, tmp_path)
+        for _ in range(2):
+            assert shelf.bring().troubles == ()
+            same(shelf, "a.b", called)
+            same(shelf, called, hashed_name(called))
+        for name in (called, hashed_name(called)):
+            shelf.catalog().drop_table(("queues", name))
+        shelf.kept = KeptTables(EMBEDDED, {}, "queues", topics=(called,))
+        assert shelf.bring().troubles == ()
+        shelf.kept = KeptTables(EMBEDDED, {}, "queues")
+        (trouble,) = shelf.bring().troubles
+        assert "belongs to somebody else" in trouble
+        same(shelf, called, called)
+
+
 class LowerCase:
     """A catalog that keeps names in lower case, as Glue and Hive do: whoever asks for another spelling gets the same table."""
 

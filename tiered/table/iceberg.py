@@ -17,7 +17,7 @@ from tiered.codec.checksum import xxh3_64
 from tiered.crashpoint import TablePoint, reach
 from tiered.errors import Conflict, Refused
 from tiered.table.columns import foreign_change
-from tiered.table.names import hashed_name
+from tiered.table.names import hashed_name, table_name
 from tiered.table.shown import ShownFile
 
 if TYPE_CHECKING:
@@ -100,14 +100,16 @@ class IcebergTable:
         self.name = f"{namespace}.{name}"
 
     def _settle_name(self) -> None:
-        """Take the topic's second name where a catalog that keeps names in lower case gave the first to its twin. Whose a table
-        is stands in the table, so that a name once taken stays, whichever of the two is there first in a later round."""
+        """Take the topic's second name where the first was given to its twin: by a catalog that keeps names in lower case, or
+        because the topic is called as the table of another one. Whose a table is stands in the table, so that a name once taken
+        stays, whichever of the two is there first in a later round."""
         topic = self._topic
         if topic is None or not self._catalog.table_exists(self._identifier):
             return
         found = self._catalog.load_table(self._identifier).properties
         other = found.get(TOPIC, "")
-        if found.get(ARCHIVE) == self._archive_id.hex() and other != topic and other.lower() == topic.lower():
+        twins = other.lower() == topic.lower() or table_name(other) == table_name(topic)
+        if found.get(ARCHIVE) == self._archive_id.hex() and other != topic and twins:
             name = hashed_name(topic)
             self._identifier = (*self._namespace, name)
             self.name = ".".join(self._identifier)

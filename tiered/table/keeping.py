@@ -124,20 +124,23 @@ class TableKeeper:
                 {path: file for files in shown.values() for path, file in files.items()},
             )
             return
-        names = {table_name(topic): topic for topic in shown}
+        known = set(shown)
         with catalog_errors(self._kept.catalog):
-            others = _names(catalog, self._kept.namespace) - names.keys()
+            others = _names(catalog, self._kept.namespace) - set(map(table_name, known))
         emptied = frozenset(others)
         topics = (found.topic for found in list_topics(state.view)) if emptied else ()
         for topic in topics:
             name = table_name(topic)
-            mine = {name, name.lower(), hashed_name(topic).lower()}  # as Glue and Hive keep names
+            second = hashed_name(topic)
+            mine = {name, second, name.lower(), second.lower()}  # as Glue and Hive keep names
             others -= mine
             if self.shows(topic) and not emptied.isdisjoint(mine):
-                names[name] = topic
-        for topic in filter(self.shows, self._forgotten(catalog, sorted(others))):
-            names.setdefault(table_name(topic), topic)
-        for name, topic in sorted(names.items()):
+                known.add(topic)
+        known.update(filter(self.shows, self._forgotten(catalog, sorted(others))))
+        # Of two that have one name, the one that can have no second comes first.
+        for name, _, topic in sorted(
+            (table_name(topic), topic == table_name(topic), topic) for topic in known
+        ):
             yield name, topic, shown.get(topic, {})
 
     def _forgotten(self, catalog: Catalog, names: Sequence[str]) -> Iterator[str]:

@@ -19,5 +19,5 @@ def table_name(topic: str) -> str:
 
 def hashed_name(topic: str) -> str:
     """The table of a topic that does not get ``table_name``: a catalog that keeps names in lower case has given that to a topic
-    whose name differs by nothing else."""
+    whose name differs by nothing else, or the topic is called as the table of another (``a_b_390c9ebb`` as that of ``a.b``)."""
     return f"{_OTHER.sub('_', topic)[:_KEPT]}_{xxh3_64(topic.encode()) >> 32:08x}"
