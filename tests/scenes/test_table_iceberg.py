@@ -257,6 +257,10 @@ def test_a_process_that_knows_less_leaves_a_table_alone(own: Shelf) -> None:
     assert all("left alone" in trouble for trouble in done.troubles)
     assert len(done.troubles) == 1
     assert snapshots(own) == before
+    for told in (done, own.keeper().look(old)):
+        assert [(s.added, s.removed) for s in told.states] == [(0, 0)] * 2, (
+            "nothing was done, and nothing will be"
+        )
 
 
 def test_a_table_that_is_lost_is_made_anew(shelf: Shelf) -> None:

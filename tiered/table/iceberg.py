@@ -120,7 +120,8 @@ class IcebergTable:
         if not self._catalog.table_exists(self._identifier):
             lag = wanted.commit + 1 if wanted.files else 0
             return TableState(self.name, self._topic or "", 0, None, lag, added=len(wanted.files))
-        return self._compared(self._mine(self._catalog.load_table(self._identifier)), wanted)[0]
+        state, _, _ = self._compared(self._mine(self._catalog.load_table(self._identifier)), wanted)
+        return replace(state, added=0, removed=0) if self._ahead(state, wanted) else state
 
     def bring(self, wanted: Reflected, *, batch_files: int, expire_ms: int) -> TableState:
         """Have it show these files and no others, ``batch_files`` added in a commit; snapshots before ``expire_ms`` go.
@@ -136,7 +137,7 @@ class IcebergTable:
             table = self._mine(self._load_or_create())
             state, missing, gone = self._compared(table, wanted)
             if self._ahead(state, wanted):
-                return state
+                return replace(state, added=added, removed=removed)
             absent = self._absent(table, missing)
             missing = [location for location in missing if location not in absent]
             try:
