@@ -21,7 +21,7 @@ from tiered.codec.types import Bools, Ints
 from tiered.errors import Corrupt, NotFound, damage_hint
 from tiered.provider.base import Stored
 from tiered.settings import MIB
-from tiered_spark.snapshot import Snapshot
+from tiered_spark.snapshot import ArchivePlace, Snapshot
 
 MAX_FOOTERS = 4096
 """Files whose footers and indexes are read while a frame is made: about 16 s, at 30 ms a request. Rows of more are compared
@@ -71,7 +71,7 @@ class _Budget:
 
 
 _lock = threading.Lock()
-_kept: LRUCache[tuple[bytes, bytes], _Kept] = LRUCache(1_000_000)
+_kept: LRUCache[tuple[ArchivePlace, bytes], _Kept] = LRUCache(1_000_000)
 
 
 def proven(snapshot: Snapshot, items: Sequence[ObjectState]) -> Proof:
@@ -132,8 +132,8 @@ def _length_of(snapshot: Snapshot, item: ObjectState, stored: Mapping[str, Store
 
 
 def _proven(snapshot: Snapshot, item: ObjectState, stored: Stored, budget: _Budget) -> _Kept:
-    """Two requests, and none the next time."""
-    name = (snapshot.place.archive_id, item.object_id)
+    """Two requests, and none the next time. A copy of an archive has its ids, often its times, and damage of its own."""
+    name = (snapshot.place, item.object_id)
     told = (stored.length, stored.last_modified_ms)
     with _lock:
         kept = _kept.get(name)

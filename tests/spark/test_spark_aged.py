@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.kit.sparkaged import CHOICES, STAGES, SYSTEM, aged_archives, aged_row
 from tests.kit.sparkedits import World, places, read
 from tests.kit.sparkscene import by_place, scan
 from tiered.codec.format.sections import SectionKind
+from tiered.errors import Corrupt
 from tiered.model import MessageQueue
 from tiered_spark import plan_keys
 from tiered_spark import snapshot as snapshot_module
@@ -190,6 +193,29 @@ def test_a_file_whose_last_rows_are_dead_is_cut(tmp_path: Path) -> None:
         ).cut
         == ()
     )
+
+
+def test_what_was_proven_of_an_archive_says_nothing_of_its_copy(
+    archives: dict[Stage, str], tmp_path: Path
+) -> None:
+    """A copy of a directory has the times of its files, too."""
+
+    def files_of(url: str) -> SealedFiles:
+        options = parse_options({"archive": url})
+        (snapshot,) = open_snapshots(options)
+        return sealed_files(snapshot, options, first_wish(options))
+
+    url = archives[Stage.SEALED]
+    copy = tmp_path / "copy"
+    shutil.copytree(url.removeprefix("file://"), copy)
+    damaged = min(copy.glob("*/*/segment/topic=Orders/*/*"))
+    told, data = damaged.stat(), bytearray(damaged.read_bytes())
+    data[-100] ^= 1
+    damaged.write_bytes(data)
+    os.utime(damaged, ns=(told.st_atime_ns, told.st_mtime_ns))
+    assert files_of(url).whole
+    with pytest.raises(Corrupt, match=damaged.name):
+        files_of(f"file://{copy}")
 
 
 class Sealing(World):
