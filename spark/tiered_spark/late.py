@@ -27,6 +27,7 @@ from tiered.settings import MIB
 from tiered_spark.columns import COLUMNS, RECORD, ColumnCost, arrow_schema, message_schema, parse_columns
 from tiered_spark.errors import plainly
 from tiered_spark.groups import GROUP_BYTES
+from tiered_spark.loss import check_bounds, own_bounds
 from tiered_spark.options import Options, exactly, parse_options, perhaps
 from tiered_spark.optionvalues import by_name
 from tiered_spark.plan import check_topics, wanted_runs
@@ -79,10 +80,12 @@ def late_frame(spark: SparkSession, **options: object) -> DataFrame:
     names = parse_columns(parsed.columns) if parsed.columns else tuple(message_schema().names)
     snapshots = open_snapshots(parsed)
     objects = _objects(snapshots, parsed)
+    check_bounds(parsed, snapshots)
     frames = []
     for snapshot in snapshots:
         sent = spark.sparkContext.broadcast(objects[snapshot.place])
-        frames.append(_of_one(spark, snapshot.place, snapshot.commit, named, parsed, names, sent))
+        mine = own_bounds(snapshot, parsed, named)
+        frames.append(_of_one(spark, snapshot.place, snapshot.commit, mine, parsed, names, sent))
     return reduce(lambda above, below: above.unionByName(below), frames)
 
 

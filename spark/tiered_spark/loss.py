@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from tiered_spark.queues import CHUNK, Queues, Walked, gathered, put_since, read
 from tiered_spark.snapshot import ArchivePlace, Snapshot, past
 
 log = logging.getLogger("tiered.spark")
+
+OF_QUEUES = ("startingoffsets", "endingoffsets", "startingtimestamps", "endingtimestamps")
+"""Options with bounds of single queues."""
 
 SHOWN = 5
 """Queues that an error names."""
@@ -59,6 +63,32 @@ def _matching(
             hint="table=queues lists the queues; the options topics, broker and includeSystemTopics choose among them",
         )
     return found
+
+
+def own_bounds(snapshot: Snapshot, options: Options, given: Mapping[str, str]) -> dict[str, str]:
+    """Options as they were given for several archives, for a source that reads this one alone: without bounds of queues that it
+    has not, which are those of others, as ``check_bounds`` has said."""
+    return {
+        name: _own(snapshot, options, text) if _bounds(name, text) else text for name, text in given.items()
+    }
+
+
+def _bounds(name: str, text: str) -> bool:
+    """Whether an option has bounds of single queues."""
+    return name.lower() in OF_QUEUES and text.lstrip().startswith("{")
+
+
+def _own(snapshot: Snapshot, options: Options, text: str) -> str:
+    def here(topic: str, queue_id: str) -> bool:
+        broker, _, name = topic.rpartition("/")
+        mine = broker in ("", snapshot.place.broker) and snapshot.shows(name, options)
+        return mine and _first(snapshot, name, None if queue_id == "*" else int(queue_id)) is not None
+
+    found = {
+        topic: {queue_id: bound for queue_id, bound in queues.items() if here(topic, queue_id)}
+        for topic, queues in json.loads(text).items()
+    }
+    return json.dumps({topic: queues for topic, queues in found.items() if queues})
 
 
 def _first(snapshot: Snapshot, topic: str, queue_id: int | None) -> QueueState | None:

@@ -23,7 +23,7 @@ from tiered_spark.enginepaths import engine_path, lacking
 from tiered_spark.errors import plainly
 from tiered_spark.inflate import Inflater
 from tiered_spark.late import BATCH_ROWS, MAX_VALUE_BYTES, PINNED
-from tiered_spark.loss import check_bounds, warn_of_gaps
+from tiered_spark.loss import check_bounds, own_bounds, warn_of_gaps
 from tiered_spark.options import Options, exactly, parse_options, perhaps
 from tiered_spark.optionvalues import by_name
 from tiered_spark.plan import check_topics, wanted_runs
@@ -108,7 +108,8 @@ def _of_source(
 ) -> DataFrame:
     """What is not sealed; with ``sealed`` all of it."""
     place = snapshot.place
-    chosen = {key: value for key, value in options.items() if key.lower() not in PINNED}
+    mine = own_bounds(snapshot, parsed, options)
+    chosen = {key: value for key, value in mine.items() if key.lower() not in PINNED}
     chosen |= {
         "archive": place.url, "cluster": exactly(place.cluster), "broker": exactly(place.broker),
         "asOfCommit": str(snapshot.commit), **perhaps(parsed.topics), "columns": ",".join(names),
