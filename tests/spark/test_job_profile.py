@@ -370,6 +370,7 @@ def test_a_dry_run_writes_nothing(url: str, tmp_path: Path, capsys: pytest.Captu
     ("words", "code", "says"),
     [
         (["--topics", "Nothing*"], 5, "no topic matches (topics=Nothing*)"),
+        (["--topics", "*,Nothing"], 5, "no archive here has this topic (topic=Nothing)"),
         (["--html", "/nowhere/at/all.html"], 5, "mkdir -p /nowhere/at"),
         (["--html", "/tmp"], 2, "--html is a directory"),
         (["--limit", "0"], 2, "--limit is wrong (found=0"),

@@ -237,6 +237,8 @@ def test_days_sealed_on_executors_are_committed_by_the_daemon(
         assert "BatchScan" in made_of
     assert main(["seal", "--archive", url, "--from", "2023-11-14"]) == 2
     assert "days are sealed whole" in capsys.readouterr().err
+    assert main(["seal", "--archive", url, "--topics", "Oders"]) == 5
+    assert "no archive here has this topic (topic=Oders)" in capsys.readouterr().err
 
 
 def test_without_footers_rows_are_compared_one_by_one(

@@ -22,6 +22,8 @@ from tiered.text.values import number, one_of, whole
 from tiered_spark.datasource import register
 from tiered_spark.loss import gap_messages
 from tiered_spark.options import exactly, parse_options, perhaps
+from tiered_spark.plan import check_topics
+from tiered_spark.queues import read_queues
 from tiered_spark.snapshot import Snapshot, open_snapshots
 from tiered_spark.tables import METADATA
 
@@ -147,6 +149,12 @@ class Work:
     def snapshots(self) -> list[Snapshot]:
         """The archives that the flags name, as they are now; without a session."""
         return open_snapshots(parse_options(self.options()))
+
+    def check_topics(self, snapshots: Iterable[Snapshot], **more: object) -> None:
+        """``NotFound`` for a topic that the flags name and none of these archives has: jobs that do not ask the data source for
+        it by name would pass over it silently. ``more`` as of ``options``."""
+        options = parse_options(self.options(**more))
+        check_topics(options, [read_queues(s.view.state, s.choice(options)).queues for s in snapshots])
 
     def snapshot_of_sink(self) -> Snapshot:
         """The one archive that the flags name. ``Invalid`` if they name more or none."""

@@ -71,6 +71,7 @@ def run(work: Work) -> int:
     """Audit; 1 if there is a difference."""
     _check(work)
     snapshots = work.snapshots()
+    work.check_topics(snapshots, includeSystemTopics="true")
     told: dict[str, Any] = {
         "verdict": "", "archives": commits(snapshots), "quick": work.args.quick,
     }  # fmt: skip

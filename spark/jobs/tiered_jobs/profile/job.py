@@ -86,6 +86,7 @@ def run(work: Work) -> None:
     _check_file(args.html)
     options = parse_options(work.options())
     snapshots = work.snapshots()
+    work.check_topics(snapshots)
     work.say("looking at the tables of the archive")
     facts = gather(snapshots, options)
     if not len(facts.topics):

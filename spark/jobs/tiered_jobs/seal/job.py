@@ -59,7 +59,9 @@ def run(work: Work) -> None:
     """Make the files and leave the proposals."""
     parsed, options = _options(work)
     told: list[dict[str, object]] = []
-    for snapshot in work.snapshots():
+    snapshots = work.snapshots()
+    work.check_topics(snapshots)
+    for snapshot in snapshots:
         tasks = list(_tasks(work, snapshot, parsed, options))
         work.say(f"{snapshot.place}: {len(tasks)} tasks")
         sums: Counter[str] = Counter()
