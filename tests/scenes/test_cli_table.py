@@ -68,6 +68,27 @@ def test_enabled_followed_and_disabled(place: SealedPlace) -> None:
         (["iceberg", "--catalog", "http://127.0.0.1:9"], 4, "catalog of a table cannot do its work now"),
         (["iceberg", "--property", "token=hush-hush"], 2, "secrets do not belong into the bucket"),
         (["iceberg", "--catalog", "postgresql://me:hush-hush@h/db"], 2, "must not hold a password"),
+        (
+            ["iceberg", "--catalog", "postgresql://h/db?user=me&password=hush-hush"],
+            2,
+            "must not hold a password",
+        ),
+        (
+            ["iceberg", "--property", "uri=postgresql://me:hush-hush@h/db"],
+            2,
+            "secrets do not belong into the bucket",
+        ),
+        (
+            ["iceberg", "--property", "uri=postgresql://me:hush/hush@h/db"],
+            2,
+            "secrets do not belong into the bucket",
+        ),
+        (
+            ["iceberg", "--property", "header.Authorization=Basic hush"],
+            2,
+            "secrets do not belong into the bucket",
+        ),
+        (["iceberg", "--property", "adls.account-key=hush"], 2, "secrets do not belong into the bucket"),
         (["iceberg", "--catalog", "no-such-name"], 4, "catalog of a table cannot do its work now"),
         (["iceberg", "--property", "warehouse"], 2, "needs NAME=VALUE"),
         (["iceberg", "--namespace", "a..b"], 2, "a namespace has a name"),

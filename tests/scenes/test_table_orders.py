@@ -27,11 +27,26 @@ from tiered.table.catalog import open_catalog, seconds_of
 from tiered.table.glue import bounded
 from tiered.table.iceberg import TableState
 from tiered.table.keeping import NOT_ASKED, TableKeeper, Tabling
-from tiered.table.orders import EMBEDDED, KeptTables, add_tables, drop_tables, read_tables, tables_in_force
+from tiered.table.orders import (
+    EMBEDDED,
+    KeptTables,
+    add_tables,
+    check_tables,
+    drop_tables,
+    read_tables,
+    tables_in_force,
+)
 from tiered.table.progress import TablesProgress
 
 ARCHIVE = b"archive-archive-"
 TABLES = KeptTables("https://catalog:8181", {"warehouse": "s3://w"}, "a.b", "all", ("Orders*", "%RETRY%g"))
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://h:8181/a@b", "s3://bucket/x:y@z", "https://h/v1/oauth/tokens", "postgresql://me@h/db"]
+)
+def test_what_is_no_password(uri: str) -> None:
+    check_tables(KeptTables(uri, {"uri": uri}, "a"))
 
 
 def test_tables_are_kept_from_the_moment_they_are_ordered_until_they_are_dropped() -> None:
@@ -71,6 +86,7 @@ def test_an_order_that_cannot_be_read_is_said() -> None:
     [
         KeptTables(EMBEDDED, {"s3.secret-access-key": "x"}, "a"),
         KeptTables("postgresql://me:hush@h/db", {}, "a"),
+        KeptTables("mine", {"uri": "postgresql://h/db?user=me&password=hush"}, "a"),
         KeptTables(EMBEDDED, {}, ""),
         KeptTables(EMBEDDED, {}, "a", "", ("",)),
         KeptTables(EMBEDDED, {}, "x/y"),

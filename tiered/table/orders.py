@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl
 
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.standing import TABLE, Order, drop_order, put_order, read_orders
@@ -18,7 +18,10 @@ EMBEDDED = "embedded"
 
 _NAME = re.compile(r"[\w-]{1,100}")
 """Of a table, and of each part of a namespace: it becomes a folder of the catalog's, and a word of an engine's SQL."""
-_SECRET_WORDS = ("secret", "password", "token", "credential", "access-key", "access_key")
+_SECRET_WORDS = (
+    "secret", "password", "passwd", "token", "credential", "access-key", "access_key", "account-key", "account_key", "api-key",
+    "api_key", "authorization", "connection-string", "connection_string",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +100,35 @@ def drop_tables(provider: Provider, keys: ArchiveKeys, archive_id: bytes, name: 
 def check_tables(tables: KeptTables) -> None:
     """``Invalid`` where an order could not be kept, or would put a secret into the bucket."""
     elsewhere = "give it to pyiceberg itself: PYICEBERG_CATALOG__TIERED__… variables, or ~/.pyiceberg.yaml"
-    secret = next((name for name in tables.properties if any(w in name.lower() for w in _SECRET_WORDS)), None)
+    secret = next(
+        (name for name, value in tables.properties.items() if _secret(name) or _holds_password(value)), None
+    )
     if secret is not None:
         raise Invalid("secrets do not belong into the bucket", option=secret, hint=elsewhere)
-    if "://" in tables.catalog and urlsplit(tables.catalog).password:
+    if _holds_password(tables.catalog):
         raise Invalid("the catalog's URI must not hold a password", option="--catalog", hint=elsewhere)
     check_names(tables)
     if not tables.topics or not all(pattern.strip() for pattern in tables.topics):
         raise Invalid(
             "a pattern of topics is empty", option="--topic", hint="name topics, or leave it out: all of them"
         )
+
+
+def _secret(name: str) -> bool:
+    return any(word in name.lower() for word in _SECRET_WORDS)
+
+
+def _holds_password(text: str) -> bool:
+    """Whether it is a URI with a password, before its host or among its parameters."""
+    if "://" not in text:
+        return False
+    _, _, rest = text.partition("://")
+    host, _, query = rest.partition("?")
+    before, at, _ = host.rpartition("@")
+    user, slash, _ = before.partition("/")
+    _, colon, password = user.partition(":")
+    port = slash and password.isdigit()  # of a host; the @ is then one of a path
+    return bool(at and colon and not port) or any(_secret(name) for name, _ in parse_qsl(query))
 
 
 def check_names(tables: KeptTables) -> None:
