@@ -19,9 +19,10 @@ from tiered.archive.state.layout import NO_TIME_LOW, RUN_RECORD_DTYPE, table
 from tiered.archive.state.values import ObjectState, gap_reason, gap_table
 from tiered.codec.arrow.arrays import repeated, times
 from tiered.codec.types import Ints
+from tiered_spark.choice import Choice
 from tiered_spark.columns import arrow_schema
 from tiered_spark.options import Options
-from tiered_spark.plan import partitions, queue_runs
+from tiered_spark.plan import SEALED_LEVEL, partitions, queue_runs
 from tiered_spark.plan_keys import holding_runs
 from tiered_spark.queues import CHUNK, Queues, gathered, values_of
 from tiered_spark.runs import RunTable, blocks_of, objects_of
@@ -87,8 +88,13 @@ def _named(queues: Queues) -> dict[str, pa.Array]:
 _COUNTED = ("min_offset", "max_offset", "messages", "bytes", "runs", "min_store_time", "max_store_time")
 
 
+def _chosen(snapshot: Snapshot, options: Options) -> Choice:
+    """The queues that ``topics`` and ``queueIds`` mean."""
+    return snapshot.choice(options, frozenset(options.queue_ids) or None)
+
+
 def _queues(snapshot: Snapshot, options: Options) -> Iterator[Columns]:
-    choice = snapshot.choice(options)
+    choice = _chosen(snapshot, options)
     for prefix in choice.prefixes:
         pairs = snapshot.view.state.view.iterate(QUEUE + prefix)
         while chunk := list(islice(pairs, CHUNK)):
@@ -102,7 +108,7 @@ def _queues(snapshot: Snapshot, options: Options) -> Iterator[Columns]:
 
 
 def _gaps(snapshot: Snapshot, options: Options) -> Iterator[Columns]:
-    for found in values_of(snapshot.view.state, GAP, snapshot.choice(options)):
+    for found in values_of(snapshot.view.state, GAP, _chosen(snapshot, options)):
         table = gap_table(found.values)
         end = table["end"].astype(np.int64)
         yield {
@@ -171,10 +177,12 @@ def _commits(snapshot: Snapshot, options: Options) -> Iterator[Columns]:
 
 def _blocks(snapshot: Snapshot, options: Options) -> Iterator[Columns]:
     objects: ObjectReader = snapshot.view.objects
-    for found in values_of(snapshot.view.state, RUN, snapshot.choice(options)):
+    for found in values_of(snapshot.view.state, RUN, _chosen(snapshot, options)):
         runs = RunTable(found.queues, np.arange(len(found.values)), table(found.values, RUN_RECORD_DTYPE))
         refs, mine = objects_of(runs)
         for number, item in enumerate(snapshot.objects(refs)):
+            if not options.sealed and item.level == SEALED_LEVEL:
+                continue
             yield _of_object(objects, item, runs.only(np.flatnonzero(mine == number)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from tests.kit.aged import Stage, age, saved
 from tests.kit.archiveedits import Edits
@@ -26,7 +27,7 @@ from tiered.model import MessageQueue
 from tiered_spark import plan_keys
 from tiered_spark import snapshot as snapshot_module
 from tiered_spark.columns import message_schema
-from tiered_spark.datasource import MessageReader
+from tiered_spark.datasource import MessageReader, MetadataReader
 from tiered_spark.options import parse_options
 from tiered_spark.sealedfiles import SealedFiles, sealed_files
 from tiered_spark.snapshot import Snapshot, open_snapshots
@@ -149,6 +150,23 @@ def test_what_is_not_sealed_yet(archives: dict[Stage, str]) -> None:
     rows = by_place(scan({"archive": archives[Stage.MIXED], "sealed": "false"}))
     assert rows
     assert rows.items() < aged_rows(archives, Stage.MIXED).items()
+
+
+def test_tables_about_the_archive_are_of_the_queues_that_are_asked_for(archives: dict[Stage, str]) -> None:
+    def rows(table: str, **more: str) -> list[dict[str, Any]]:
+        options = parse_options({"archive": archives[Stage.MIXED], "table": table, **more})
+        reader = MetadataReader(options)
+        found = [row for batch in reader.read(InputPartition(None)) for row in batch.to_pylist()]
+        return sorted(found, key=repr)
+
+    for table in ("queues", "blocks"):
+        mine = [row for row in rows(table) if row["queue_id"] == 1]
+        assert {row["topic"] for row in mine} == {"Orders", "Payments"}
+        assert rows(table, queueIds="1") == mine
+        assert rows(table, queueIds="1", topics="Orders") == [row for row in mine if row["topic"] == "Orders"]
+    unsealed = [row for row in rows("blocks") if "/segment/" not in row["key"]]
+    assert 0 < len(unsealed) < len(rows("blocks"))
+    assert rows("blocks", sealed="false") == unsealed
 
 
 def test_a_stream_reads_sealed_files_by_commit(archives: dict[Stage, str]) -> None:
