@@ -122,10 +122,8 @@ class Mend:
             figures, done, remedy = {}, True, Remedy(path, None, "retention cut into an inner batch of it")
         except (Corrupt, NotFound) as error:
             figures, done, remedy = {}, True, Remedy(path, None, f"it is nowhere else, whole: {error}")
-        except (
-            Unavailable,
-            Invalid,
-        ) as error:  # of this key, and not of the store: other keys do not wait for it
+        except (Unavailable, Invalid) as error:
+            # Of this key, and not of the store: other keys do not wait for it.
             if isinstance(error, Refused) or error.fields.get("key") != self._log.reader.keys.key(path):
                 raise
             figures, done, remedy = {}, True, Remedy(path, None, f"what it still has cannot be read: {error}")

@@ -64,9 +64,7 @@ class Scrubber:
         self._kept = -math.inf  # so the first turn is written down: there may be no second one
         self._open: dict[str, tuple[Walk, Iterator[Seen]]] = {}  # walks under way, by kind
         self._turn: Turn | None = None
-        self._failing: dict[
-            str, tuple[str, float]
-        ] = {}  # by kind: what the store did not give, and since when
+        self._failing: dict[str, tuple[str, float]] = {}  # by kind: what is not given, and since when
 
     @property
     def notes(self) -> Notes:

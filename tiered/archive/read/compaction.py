@@ -172,9 +172,7 @@ class KeyEntries:
         self._waiting: list[npt.NDArray[np.void]] = []
         self._count = 0
         self._folder: Path | None = None
-        self._spilled: dict[
-            str, int
-        ] = {}  # entries by file: behind them may lie half of one, where a disk was full
+        self._spilled: dict[str, int] = {}  # entries by file; behind them may lie half of one: a full disk
 
     def add(self, entries: npt.NDArray[np.void]) -> None:
         """Take some in."""
