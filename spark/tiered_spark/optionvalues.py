@@ -44,7 +44,7 @@ def _as_text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return json.dumps(value)
+        return json.dumps(value, default=str)  # times, as where a time alone is the value
     if not isinstance(value, list | tuple | set | frozenset):
         return str(value)
     parts = list(value)

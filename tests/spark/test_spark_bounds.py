@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tiered_spark import limits, snapshot, stream
 from tiered_spark.columns import message_schema
 from tiered_spark.datasource import MessageReader, TieredDataSource
 from tiered_spark.options import parse_options
+from tiered_spark.optionvalues import by_name
 
 pytestmark = pytest.mark.spark
 
@@ -105,6 +107,15 @@ def test_times_of_single_queues(scene: Scene) -> None:
 def test_what_is_no_bound_is_named(name: str, value: str) -> None:
     with pytest.raises(Invalid, match=f"the option {name} is wrong"):
         parse_options({"archive": "memory://x", name: value})
+
+
+def test_times_of_python_are_bounds() -> None:
+    moment = datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=2)))
+    given = {"startingTimestamps": {"Orders": {0: moment}}, "startingTimestamp": moment}
+    found = parse_options({"archive": "memory://x", **by_name(given)})
+    assert [bound.value for bound in found.starting_times] == [found.starting_ms] == [1767304800000]
+    with pytest.raises(Invalid, match="the option startingOffsets is wrong"):
+        parse_options({"archive": "memory://x", **by_name({"startingOffsets": {"Orders": {0: moment}}})})
 
 
 def test_the_largest_bounds_are_bounds(scene: Scene) -> None:
