@@ -57,6 +57,9 @@ UNPROVEN = {
 }
 """And of files whose filters and page index nobody has proven: a flipped bit there would pass over rows."""
 
+V1_SOURCES = "spark.sql.sources.useV1SourceList"
+"""The setting of Spark by which it reads Parquet with the reader that numbers rows, as it does by default."""
+
 _PLACE = ("cluster", "broker")
 
 
@@ -172,6 +175,13 @@ def _alive(spark: SparkSession, snapshot: Snapshot, files: SealedFiles) -> DataF
     """Rows of cut files, each compared with the live runs of its file and queue."""
     from pyspark.sql import functions as f
 
+    first = str(spark.conf.get(V1_SOURCES, "parquet"))
+    if "parquet" not in [name.strip().lower() for name in first.split(",")]:
+        raise Invalid(
+            "of some sealed files not all rows may be shown, and this session's reader of Parquet does not number rows",
+            setting=V1_SOURCES, found=first, expected="parquet among them",
+            hint="unset it; spark.read.format('rocketmq_tiered') reads the archive with it",
+        )  # fmt: skip
     names = [path.rpartition("/")[2] for path in files.cut]
     columns = {name: files.parts[name] for name in PART_DTYPE.names or () if name != "file"}
     table = pa.table({"file": [names[i] for i in files.parts["file"].tolist()], **columns})

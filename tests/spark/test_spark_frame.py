@@ -192,6 +192,16 @@ def test_times_are_those_of_the_files_whatever_a_session_says(spark: SparkSessio
             spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
 
 
+def test_the_other_reader_of_parquet(spark: SparkSession, archives: dict[Stage, str]) -> None:
+    spark.conf.set(sealedframe.V1_SOURCES, "csv, json")
+    try:
+        assert framed(spark, archives[Stage.SEALED]) == aged_rows(archives, Stage.SEALED)
+        with pytest.raises(Invalid, match=r"useV1SourceList, found=csv, json.*unset it"):
+            frame(spark, archives[Stage.TRIMMED])
+    finally:
+        spark.conf.unset(sealedframe.V1_SOURCES)
+
+
 def test_rows_that_a_rewind_closed_are_not_shown(spark: SparkSession, tmp_path: Path) -> None:
     def lose(made: Scene) -> None:
         last = [m for m, _ in made.broker.sent if (m.topic, m.queue_id) == QUEUE][-3]
