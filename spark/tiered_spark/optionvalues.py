@@ -68,7 +68,7 @@ def moment(name: str, value: str) -> int:
     """Ms since 1970 of ISO 8601 (UTC unless it says otherwise) or of a number of ms."""
     found = values.time_ms(value)
     if found is None or abs(found) > MOST:
-        raise wrong(name, value, "a time such as 2026-01-01T00:00:00Z, or ms since 1970")
+        raise wrong(name, value, "a time such as 2026-01-01T00:00:00Z, or ms since 1970 (13 digits)")
     return found
 
 

@@ -80,7 +80,8 @@ def frame(spark: SparkSession, archive: str, **options: object) -> DataFrame:
     names = parse_columns(parsed.columns) if parsed.columns else tuple(COLUMNS)
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise Invalid("a frame has no such column", column=unknown[0])
+        hint = "spark.read.format('rocketmq_tiered') has all; columns here: " + ", ".join(COLUMNS)
+        raise Invalid("a frame has no such column", column=unknown[0], hint=hint)
     snapshots, wanted = open_snapshots(parsed, keep=bool(parsed.keys)), first_wish(parsed)
     found = [(snapshot, wanted_runs(snapshot, parsed, wanted)) for snapshot in snapshots]
     check_topics(parsed, [runs.queues for _, runs in found])

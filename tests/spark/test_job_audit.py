@@ -323,6 +323,7 @@ def test_the_pipelines_table_is_compared_with_the_commit_it_has(
         (("--from", "2026-01-01"), 2, "an audit looks at whole queues"),
         (("--limit", "none"), 2, "--limit is wrong"),
         (("--quick", "--topics", "Orders*,Oders"), 5, "no archive here has this topic (topic=Oders)"),
+        (("--quick", "--topics", "Oders*"), 5, "no topic matches (topics=Oders*)"),
         (("--quick", "--table", "/nowhere/at/all"), 5, "there is no table"),
         (("--quick", "--store", "/nowhere/at/all"), 5, "no consume queues are here"),
     ],

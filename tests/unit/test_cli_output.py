@@ -171,6 +171,11 @@ def test_values_for_people() -> None:
     assert time_ms(moment(1_700_000_000_123)) == 1_700_000_000_123, "what is shown is what flags take"
 
 
+def test_seconds_and_dates_without_dashes_are_no_milliseconds() -> None:
+    assert [time_ms(text) for text in ("0", "1000", "1700000000123")] == [0, 1000, 1_700_000_000_123]
+    assert [time_ms(text) for text in ("20260101", "1700000000", "99999999999")] == [None] * 3
+
+
 def test_numbers_of_a_record_are_written_alike() -> None:
     speaks, out, _ = people()
     values = {

@@ -35,7 +35,7 @@ def parse_time_ms(text: str) -> int:
             "source.start is not a start point",
             key="source.start",
             value=text,
-            expected="earliest, latest, a store time in ms, or ISO 8601",
+            expected="earliest, latest, a store time in ms (13 digits), or ISO 8601 with dashes",
             hint="for example source.start = 2026-01-31T00:00:00Z",
         )
     return found

@@ -44,10 +44,13 @@ def scaled(text: object, units: Mapping[str, int]) -> Fraction | None:
 
 
 def time_ms(text: str) -> int | None:
-    """Milliseconds since 1970; ``None`` if ``text`` is not a time."""
+    """Milliseconds since 1970; ``None`` if ``text`` is not a time.
+
+    A number of 8 to 11 digits is none: it is a date without dashes, or seconds, and ms of 1970 to 1973 are nobody's."""
     text = text.strip()
     if text.isascii() and text.isdigit():
-        return int(text)
+        value = int(text)
+        return None if 10**7 <= value < 10**11 else value
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -111,7 +114,7 @@ def moment_ms(name: str, text: str) -> int:
     found = time_ms(text)
     if found is None:
         raise Invalid(
-            f"{name} is not a time", found=text, expected="ms since 1970, or ISO 8601",
+            f"{name} is not a time", found=text, expected="ms since 1970 (13 digits), or ISO 8601 with dashes",
             hint=f"for example {name} 2026-01-31T00:00:00Z",
         )  # fmt: skip
     return found

@@ -14,7 +14,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from tiered.clock import Clock, SystemClock
-from tiered.errors import Invalid
+from tiered.errors import Invalid, NotFound
 from tiered.text.human import Kind
 from tiered.text.output import Output
 from tiered.text.speaker import speaker
@@ -151,10 +151,16 @@ class Work:
         return open_snapshots(parse_options(self.options()))
 
     def check_topics(self, snapshots: Iterable[Snapshot], **more: object) -> None:
-        """``NotFound`` for a topic that the flags name and none of these archives has: jobs that do not ask the data source for
-        it by name would pass over it silently. ``more`` as of ``options``."""
+        """``NotFound`` for a topic that the flags name and none of these archives has, and for patterns that fit none: jobs
+        that do not ask the data source by name would pass over it silently. ``more`` as of ``options``."""
         options = parse_options(self.options(**more))
-        check_topics(options, [read_queues(s.view.state, s.choice(options)).queues for s in snapshots])
+        found = [read_queues(s.view.state, s.choice(options)).queues for s in snapshots]
+        check_topics(options, found)
+        if not any(map(len, found)) and options.topics != ("*",):
+            raise NotFound(
+                "no topic matches", topics=",".join(options.topics),
+                hint="tiered topics lists them; RocketMQ's own need --include-system-topics",
+            )  # fmt: skip
 
     def snapshot_of_sink(self) -> Snapshot:
         """The one archive that the flags name. ``Invalid`` if they name more or none."""

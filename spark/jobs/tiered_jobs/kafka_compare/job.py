@@ -53,6 +53,7 @@ def writes(work: Work) -> tuple[str, ...]:
 def run(work: Work) -> int:
     """Compare; an exit code."""
     snapshot = _snapshot(work)
+    work.check_topics([snapshot], includeSystemTopics="true")
     stored, place = _sink_of(work, snapshot), snapshot.place
     keys = ArchiveKeys(place.cluster, place.broker)
     archive = ArchiveReader(
