@@ -14,7 +14,7 @@ from tests.kit.archiveedits import start_again
 from tests.kit.assemble import KEYS
 from tests.kit.collecting import Sweeping
 from tests.kit.fetchscene import Scene, scene
-from tests.kit.merging import AtOnceTurn, merge_all, spread
+from tests.kit.merging import AtOnceTurn, merge_all, merging, spread
 from tests.kit.scrubbing import HOUR_MS, Lagging, LookingTurn, Scrubbing, flip, overwrite, paths
 from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.care import notes as notes_module
@@ -28,7 +28,7 @@ from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.holds import add_hold
 from tiered.archive.rewrite.policy import LegalHold
 from tiered.codec.format.commit import encode_stand_in
-from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.errors import Invalid, Refused, TieredError, Unavailable
 from tiered.provider.base import Provider
 from tiered.settings import ONE_DAY_MS, Gc, Scrub
 from tiered.table.orders import EMBEDDED, KeptTables, add_tables
@@ -379,6 +379,50 @@ def test_what_the_store_never_gives_is_listed_and_holds_nothing_else_back(
     made.provider.gate = lambda key, start, length: None
     overwrite(made.provider, last, sound)
     looking.later(0.3)
+    assert looking.damaged() == {}
+
+
+def test_a_task_that_an_unreadable_object_holds_up_goes_on_without_it(small: Scene) -> None:
+    spread(small, 4)
+    looking = Scrubbing.of(small)
+    looking.rest()
+    task = merging(small.daemon, damaged=Quarantine(looking.book).objects)
+    path = next(small.state.needed_paths("data/"))
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key == KEYS.key(path):
+            raise Unavailable("cannot read an object", key=key, found="EIO")
+
+    small.provider.gate = fails
+    failed, more, before = 0, True, small.state.head()
+    while more:
+        try:
+            more = task.run_once(AtOnceTurn(small.daemon)).more
+        except Unavailable as error:
+            failed += 1
+            looking.task.heard(error)
+        small.clock.advance(120)
+    assert 6 <= failed <= 7
+    assert list(looking.damaged()) == [path]
+    assert small.state.head() != before, "all others are merged"
+    small.provider.gate = lambda key, start, length: None
+    looking.later(0.3)
+    assert looking.damaged() == {}
+
+
+def test_what_fails_now_and_then_or_is_not_needed_is_not_listed(small: Scene) -> None:
+    spread(small, 2)
+    looking = Scrubbing.of(small)
+    path = next(small.state.needed_paths("data/"))
+    errors: list[TieredError] = [
+        Unavailable("no", key=KEYS.data(7, b"o" * 16)),
+        Unavailable("away"),
+        Refused("a key"),
+    ]
+    for hours, error in [(2, Unavailable("no", key=KEYS.key(path))), *((0.1, error) for error in errors)]:
+        for _ in range(20):
+            looking.task.heard(error)
+            small.clock.advance(hours * 3600)
     assert looking.damaged() == {}
 
 

@@ -23,7 +23,7 @@ from tiered.daemon.maintenance import (
     LineTurn,
     MaintenanceLoop,
 )
-from tiered.errors import Corrupt, Unavailable
+from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.service import AGAIN, DONE
 from tiered.settings import MIB, Maintenance, Settings
@@ -70,9 +70,20 @@ class Loop:
         self.metrics = Metrics()
         self.stopping = False
         settings = Settings(maintenance=Maintenance(max_bytes_per_second=rate))
+        self.heard: list[TieredError] = []
         self.loop = MaintenanceLoop(
-            tasks, small.daemon.line, small.clock, settings, self.metrics, lambda: self.stopping
+            tasks,
+            small.daemon.line,
+            small.clock,
+            settings,
+            self.metrics,
+            lambda: self.stopping,
+            failed=self.hear,
         )
+
+    def hear(self, error: TieredError) -> None:
+        self.heard.append(error)
+        raise Unavailable("the store is away from whoever hears it, too")
 
     def problem(self, task: str) -> float | None:
         return self.metrics.value("tiered_maintenance_problem", task=task)
@@ -125,6 +136,7 @@ def test_an_error_is_told_once_waited_out_and_taken_back(
         assert made.loop.step().wait_seconds
         assert len(task.work) == left, "it waits"
         small.clock.advance(60)
+    assert made.heard == [error, error]
     made.loop.step()
     assert (made.problem("scripted"), made.loop.problem()) == (0, None)
     said = [record.message for record in caplog.records]

@@ -14,7 +14,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tiered.archive.care.commitlog import LocalLog, LocalRecords
@@ -216,8 +216,12 @@ class MaintenanceLoop:
         settings: Settings,
         metrics: Metrics,
         stopping: Callable[[], bool],
+        *,
+        failed: Callable[[TieredError], None] = lambda error: None,
     ) -> None:
+        """``failed`` hears of every error that a turn ends in."""
         self._tasks = tuple(tasks)
+        self._heard = failed
         self._line = line
         self._clock = clock
         self._metrics = metrics
@@ -258,6 +262,8 @@ class MaintenanceLoop:
         except Stopped:
             return DONE
         except TieredError as error:
+            with suppress(TieredError):  # a store that is away is away here, too
+                self._heard(error)
             return self._failed(record, error)
         except Exception as error:
             log.exception("maintenance met a bug; archiving goes on", extra={"task": task.name})

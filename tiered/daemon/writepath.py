@@ -156,7 +156,7 @@ class Archiving:
             log.warning("the scrub is behind", extra={"why": overdue})
         self.maintenance = MaintenanceLoop(
             (*tasks, self.scrub), line, parts.clock, settings, parts.metrics,
-            lambda: self._stop.is_set() or parts.give_up.is_set(),
+            lambda: self._stop.is_set() or parts.give_up.is_set(), failed=self.scrub.heard,
         )  # fmt: skip
         self.maintenance.start(stack)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tiered.archive.care.notes import DamagedKey, Notebook, Notes, Pass, figures_of, said_of_notes, shown
-from tiered.archive.care.walk import Seen, Walk, said_of
+from tiered.archive.care.walk import Seen, Walk, is_needed, said_of
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.state.view import ArchiveState
@@ -34,6 +34,10 @@ LISTED_AT_ONCE = 1000
 UNREADABLE_SECONDS = 600.0
 """What the store fails to give for so long, while it gives others, is listed and passed over: a disk's bad sector, a class of
 storage that must be restored first."""
+STILL_FAILING_SECONDS = 3600.0
+"""Between two failures of a key that are told as one: tasks wait for each other."""
+FAILING_KEYS = 16
+"""Those that failed last are remembered."""
 TICK_MS = 1000
 """Stores tell times in whole seconds."""
 
@@ -64,7 +68,7 @@ class Scrubber:
         self._kept = -math.inf  # so the first turn is written down: there may be no second one
         self._open: dict[str, tuple[Walk, Iterator[Seen]]] = {}  # walks under way, by kind
         self._turn: Turn | None = None
-        self._failing: dict[str, tuple[str, float]] = {}  # by kind: what is not given, and since when
+        self._failing: dict[str, tuple[float, float]] = {}  # what is not given: since when, and last
 
     @property
     def notes(self) -> Notes:
@@ -90,9 +94,16 @@ class Scrubber:
         try:
             figures = self._some(kind, turn)
         except (Unavailable, Invalid) as error:
-            at = self._open[kind][0].at if kind in self._open else None
+            path = self._open[kind][0].at if kind in self._open else None
             self._open.clear()
-            figures = self._passed_over(kind, at, error)
+            damage = None if path is None else self._never_given(path, error)
+            if path is None or damage is None:
+                raise
+            figures = {
+                f"{kind}_objects": 1,
+                "bytes": 0,
+                "damage": self._take(kind, Seen(path, damage=damage)),
+            }
         except BaseException:
             self._open.clear()  # the places that are kept are where the next ones begin
             raise
@@ -214,20 +225,34 @@ class Scrubber:
             self._end(kind)
         return {f"{kind}_objects": objects, "bytes": byte_count, "damage": damaged}
 
-    def _passed_over(self, kind: str, path: str | None, error: TieredError) -> Figures:
-        """List what cannot be read again and again, so that all behind it is looked at; raises ``error`` where that may be
-        the store's, and for as long as it may pass."""
-        keys, now = self._reader.keys, self._clock.monotonic()
-        if path is None or error.fields.get("key") != keys.key(path) or isinstance(error, Refused):
-            raise error
-        known, since = self._failing.get(kind, ("", now))
-        self._failing[kind] = path, since if known == path else now
-        if known != path or now - since < UNREADABLE_SECONDS:
-            raise error
-        self._reader.provider.get(keys.identity, 0, 1)
-        what = "an object cannot be read, while the store gives others"
-        damage = Corrupt(what, key=keys.key(path), found=error.said)
-        return {f"{kind}_objects": 1, "bytes": 0, "damage": self._take(kind, Seen(path, damage=damage))}
+    def heard(self, error: TieredError) -> None:
+        """Another task ended in an error. An object that the store fails to give again and again is listed, so that this task
+        leaves it alone, too, and all that waits behind it goes on."""
+        path = self._reader.keys.path(str(error.fields.get("key")))
+        item = None if path is None else self._state().object_at(path)
+        if path is None or item is None or not is_needed(item) or not self._settings.enabled:
+            return
+        damage = self._never_given(path, error)
+        if damage is not None:
+            self._book.notes = self.notes.damaged(finding(path, damage, self._clock.now_ms()))
+            self._keep()
+
+    def _never_given(self, path: str, error: TieredError) -> Corrupt | None:
+        """What to list of a key that could not be read; ``None`` where that may be the store's, and for as long as it may
+        pass."""
+        key, now = self._reader.keys.key(path), self._clock.monotonic()
+        if error.fields.get("key") != key or isinstance(error, Refused):
+            return None
+        since, last = self._failing.pop(path, (now, now))
+        since = since if now - last <= STILL_FAILING_SECONDS else now
+        self._failing[path] = since, now
+        while len(self._failing) > FAILING_KEYS:
+            del self._failing[next(iter(self._failing))]
+        if now - since < UNREADABLE_SECONDS:
+            return None
+        self._reader.provider.get(self._reader.keys.identity, 0, 1)
+        del self._failing[path]
+        return Corrupt("an object cannot be read, while the store gives others", key=key, found=error.said)
 
     def _begin(self, kind: str) -> None:
         head = self._state().head()
@@ -260,8 +285,6 @@ class Scrubber:
 
     def _take(self, kind: str, seen: Seen) -> int:
         """Note what was seen of a path; 1 for damage."""
-        if seen.path == self._failing.get(kind, ("",))[0]:
-            del self._failing[kind]
         at = self._pass(kind)
         notes = at.notes if seen.note is None else {**at.notes, seen.note: at.notes.get(seen.note, 0) + 1}
         self._set(
