@@ -212,7 +212,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/care/othercopy.py",
-        "        except Unavailable as error:\n",
+        "        except (Unavailable, Invalid) as error:\n",
         "        except ZeroDivisionError as error:\n",
         f"{_MENDING}::test_where_the_copy_cannot_help_the_other_sources_are_asked",
     ),

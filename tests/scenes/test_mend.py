@@ -33,7 +33,7 @@ from tiered.archive.rewrite.writing import Layout
 from tiered.clock import ManualClock
 from tiered.codec.format.sections import SectionKind
 from tiered.daemon.maintenance import MaintenanceLoop
-from tiered.errors import NotFound, Refused, Unavailable
+from tiered.errors import Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.metrics import Metrics
 from tiered.provider.base import Fetched, Provider
 from tiered.provider.memory import MemoryProvider
@@ -174,14 +174,16 @@ def test_a_copy_that_is_damaged_too_is_not_believed(made: Scene) -> None:
 
 
 class Away(Wrapped):
-    """A store that does not answer, or that has answered only who it is."""
+    """A store that does not answer, or lets nobody in, or that has answered only who it is."""
 
-    def __init__(self, inner: Provider, *, known: bool = False) -> None:
+    def __init__(
+        self, inner: Provider, *, known: bool = False, error: type[TieredError] = Unavailable
+    ) -> None:
         super().__init__(inner)
-        self._known = known
+        self._known, self._error = known, error
 
     def around(self) -> AbstractContextManager[None]:
-        raise Unavailable("it is away")
+        raise self._error("it is away")
 
     def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
         if self._known and key == KEYS.identity:
@@ -193,6 +195,8 @@ def useless(mending: Mending, trouble: str) -> None:
     """A copy that cannot help."""
     if trouble == "does not answer":
         mending.copy = Away(mending.copy)
+    elif trouble == "lets nobody in":
+        mending.copy = Away(mending.copy, error=Invalid)
     elif trouble == "is not there":
         mending.copy = MemoryProvider("", ManualClock())
     else:
@@ -203,7 +207,9 @@ def useless(mending: Mending, trouble: str) -> None:
                 flip(mending.copy, path, 101)
 
 
-@pytest.mark.parametrize("trouble", ["lacks it", "has it damaged", "is not there", "does not answer"])
+@pytest.mark.parametrize(
+    "trouble", ["lacks it", "has it damaged", "is not there", "does not answer", "lets nobody in"]
+)
 @pytest.mark.parametrize("missing", [True, False])
 def test_where_the_copy_cannot_help_the_other_sources_are_asked(
     made: Scene, trouble: str, missing: bool

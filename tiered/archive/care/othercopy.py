@@ -9,7 +9,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.codec.format.edits import Commit
-from tiered.errors import Corrupt, NotFound, Refused, Unavailable
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.wrap import Wrapped
 
@@ -29,8 +29,8 @@ def fitting_commit(
 
 
 class OtherCopy:
-    """``opens`` opens it. A copy that does not answer is like one that lacks what is asked for (``NotFound``): what it cannot
-    give now may lie elsewhere, and other keys do not wait for it. ``away`` is what it said last."""
+    """``opens`` opens it. A copy that does not answer, or lets nobody in, is like one that lacks what is asked for
+    (``NotFound``): what it cannot give now may lie elsewhere, and no other key waits for it. ``away``: what it said last."""
 
     def __init__(self, reader: LogReader, opens: Callable[[], Provider]) -> None:
         self.away: NotFound | None = None
@@ -50,7 +50,9 @@ class OtherCopy:
         """Around each request to it."""
         try:
             yield
-        except Unavailable as error:
+        except (Unavailable, Invalid) as error:
+            if isinstance(error, Refused):
+                raise
             self.away = NotFound(f"the copy of the archive does not answer: {error.said}")
             raise self.away from error
 
