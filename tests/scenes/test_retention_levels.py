@@ -106,6 +106,30 @@ def test_a_dry_run_says_exactly_what_the_run_does(small: Scene, stage: Callable[
     assert sweeping.retention.plan().jobs == 0
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_a_store_time_of_the_future_keeps_is_told(tmp_path: Path, alone: bool) -> None:
+    """A broker whose clock was wrong for a moment."""
+    with scene(tmp_path) as made:
+        began_ms = made.clock.now_ms()
+        for ahead_ms, count in ((0, 5), (3650 * ONE_DAY_MS, 1), (1000, 20)):
+            made.broker.time_ms = began_ms + ahead_ms
+            made.send(count, flush=alone)
+        made.daemon.settle(SETTLED_SECONDS)
+        sweeping = Sweeping.of(made, keep_ms=ONE_DAY_MS)
+        assert sweeping.retention.plan().figures["queues_ahead"] == 0, "nothing is old yet"
+        made.clock.advance(30 * 86_400)
+        sweeping.all(sweeping.retention)
+        (done,) = sweeping.all(sweeping.retention)
+        assert done.left == {"queues_ahead": 1}
+        assert (
+            "1 queues keep old messages behind one whose store time lies ahead"
+            in sweeping.retention.plan().said
+        )
+        made.clock.advance(3651 * 86_400)
+        assert sweeping.count(sweeping.retention) == {"trimmed_queues": 1}
+        assert sweeping.retention.plan().figures["queues_ahead"] == 0
+
+
 def test_a_rule_that_changes_within_a_run_is_judged_as_one_that_changed_before_it(
     small: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

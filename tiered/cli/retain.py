@@ -11,7 +11,7 @@ import typer
 from tiered.archive.log.maintenance import OwnKeys, Task
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.retain import check_share
-from tiered.archive.rewrite.retention import Retention, look, row
+from tiered.archive.rewrite.retention import Retention, look, row, said_of_ahead
 from tiered.cli.access import reading
 from tiered.cli.options import JsonFlag, output
 from tiered.cli.writing import WriterFlags, do_all, tell, with_writer_flags
@@ -86,6 +86,8 @@ def command(
             return 0
         for pattern in plan.unmatched:
             out.note(f"note: no topic of the archive fits {pattern}")
+        if plan.ahead:
+            out.note(f"note: {said_of_ahead(plan.ahead)}")
         out.note(f"{size(plan.trimmed_bytes)} of {size(plan.live_bytes)} would be trimmed")
         check_share(plan, settings.max_trim_percent if max_trim_percent is None else max_trim_percent)
         return 0

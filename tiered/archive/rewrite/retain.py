@@ -20,7 +20,13 @@ import numpy as np
 
 from tiered.archive.rewrite.cutting import Judged, cut
 from tiered.archive.rewrite.histories import Histories, histories
-from tiered.archive.rewrite.policy import LegalHold, Moment, RetentionPolicy, RetentionRule
+from tiered.archive.rewrite.policy import (
+    MOST_APART_MS,
+    LegalHold,
+    Moment,
+    RetentionPolicy,
+    RetentionRule,
+)
 from tiered.archive.rewrite.required import given_up_to
 from tiered.archive.rewrite.trims import REASONS, TrimReason, Trims
 from tiered.archive.state.forgotten import occupied
@@ -43,7 +49,7 @@ _AGE, _SIZE, _DELETED = map(REASONS.index, (TrimReason.AGE, TrimReason.SIZE, Tri
 class RetentionPlan:
     """What a run of retention does: ``trims``, or the first of them; ``count`` in all, of ``queues``, take ``trimmed_bytes`` of
     records from readers. ``live_bytes``: records of the archive before it. ``unmatched``: patterns, of rules and holds, that no
-    topic of the archive fits."""
+    topic of the archive fits. ``ahead``: queues that keep what is old behind a message whose store time lies ahead of now."""
 
     trims: Trims
     live_bytes: int
@@ -51,6 +57,7 @@ class RetentionPlan:
     count: int
     queues: int
     trimmed_bytes: int
+    ahead: int = 0
 
 
 @dataclass(slots=True)
@@ -64,6 +71,7 @@ class _Made:
     count: int = 0
     queues: int = 0
     trimmed_bytes: int = 0
+    ahead: int = 0
 
     def add(self, trims: Trims) -> None:
         self.count += len(trims)
@@ -111,11 +119,13 @@ def plan_retention(
         if len(chosen):
             seen = histories(view, [keys[at] for at in chosen.tolist()], found[chosen])
             given = given_up_to(view, seen, policy.sinks)
-            made.add(_trims(seen, rules, topic[chosen], policy, moment, given))
+            judged = _judged(seen, rules, topic[chosen], policy, moment, given)
+            made.add(_trims(seen, rules, topic[chosen], policy, moment, judged))
+            made.ahead += _ahead(seen, judged, moment)
     made.live_bytes += sum(int(found["bytes"].sum()) for _, found in records(view, GENERATION))
     trims = Trims.joined(made.pages)
     return RetentionPlan(
-        trims, made.live_bytes, tuple(unmatched), made.count, made.queues, made.trimmed_bytes
+        trims, made.live_bytes, tuple(unmatched), made.count, made.queues, made.trimmed_bytes, made.ahead
     )
 
 
@@ -201,18 +211,32 @@ def _worth_a_look(view: MetadataView, page: Page, rules: _Rules, topic: Ints) ->
     return np.flatnonzero(looked)
 
 
-def _trims(
+def _judged(
     seen: Histories, rules: _Rules, topic: Ints, policy: RetentionPolicy, moment: Moment, given: Ints
-) -> Trims:
-    """What goes of these. ``topic``: of each of their queues, its number in the page."""
+) -> Judged:
+    """What holds for their generations. ``topic``: of each of their queues, its number in the page."""
     of = topic[seen.queue]
     cutoff_ms = _cutoffs(seen, of, rules, moment.now_ms - policy.min_age_ms)
-    judged = Judged(rules.aged_ms[of], cutoff_ms[of], rules.covered[:, of], given)
+    return Judged(rules.aged_ms[of], cutoff_ms[of], rules.covered[:, of], given)
+
+
+def _trims(
+    seen: Histories, rules: _Rules, topic: Ints, policy: RetentionPolicy, moment: Moment, judged: Judged
+) -> Trims:
+    """What goes of these."""
     rows, at = cut(seen, judged, policy.holds, moment.aged_seq)
     rows["reason"] = np.where(rows["newest_ms"] < judged.aged_ms[at], _AGE, _SIZE)
-    rows["reason"][rules.expired[of[at]]] = _DELETED
+    rows["reason"][rules.expired[topic[seen.queue][at]]] = _DELETED
     queues = [seen.queues[number] for number in seen.queue[at].tolist()]
     return Trims(queues, rows, [hold.name for hold in policy.holds])
+
+
+def _ahead(seen: Histories, judged: Judged, moment: Moment) -> int:
+    """How many of these queues keep what is old enough to go, since a message before it or beside it was stored at a time that
+    is yet to come: a broker's clock was wrong."""
+    old = seen.items["min_store_time"] < judged.cutoff_ms[seen.row]
+    ahead = old & (seen.newest > moment.now_ms + MOST_APART_MS)
+    return len(np.unique(seen.queue[seen.row[ahead]]))
 
 
 def _cutoffs(seen: Histories, of: Ints, rules: _Rules, youngest_ms: int) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
@@ -168,13 +168,14 @@ class Retention:
         plan = run.plan
         told = f"{plan.count} queues to be trimmed by {size(plan.trimmed_bytes)} of {size(plan.live_bytes)}"
         figures: Figures = {
-            "trims": plan.count, "trimmed_bytes": plan.trimmed_bytes, "live_bytes": plan.live_bytes,
+            "trims": plan.count, "trimmed_bytes": plan.trimmed_bytes, "live_bytes": plan.live_bytes, "queues_ahead": plan.ahead,
         }  # fmt: skip
+        ahead = f"; {said_of_ahead(plan.ahead)}" if plan.ahead else ""
         refused = self._refused(plan)
         told = told if refused is None else f"{told}: {refused}"
         return Outlook(
             -(-plan.count // TRIMS),
-            told if plan.count else "nothing to trim",
+            (told if plan.count else "nothing to trim") + ahead,
             figures,
             tuple(map(row, plan.trims)),
             refused,
@@ -184,8 +185,9 @@ class Retention:
         """Trim up to ``TRIMS`` queues in each of ``COMMITS`` commits."""
         within = TRIMS * COMMITS
         run = self._look(within)
+        left = {"queues_ahead": 0 if run is None else run.plan.ahead}
         if run is None or not run.plan.count:
-            return self._ended({})
+            return self._ended({}, left)
         self._check_share(run.plan)
         count, trims = 0, run.plan.trims
         for first in range(0, len(trims), TRIMS):
@@ -194,7 +196,7 @@ class Retention:
             reach(AgeingPoint.AFTER_TRIM)
             count += 0 if proven is None else len(proven.flush.edits[0])
         if not count or run.plan.count <= within:
-            return self._ended({"trimmed_queues": count})
+            return self._ended({"trimmed_queues": count}, left)
         return Done(True, {"trimmed_queues": count})
 
     def _check_share(self, plan: RetentionPlan) -> None:
@@ -208,15 +210,20 @@ class Retention:
             return str(error)
         return None
 
-    def _ended(self, figures: Figures) -> Done:
+    def _ended(self, figures: Figures, left: Mapping[str, int]) -> Done:
         self._ended_at = self._clock.monotonic()
-        return Done(False, figures)
+        return Done(False, figures, left=left)
 
     def _look(self, most: int) -> RetentionRun | None:
         log = self._log
         return look(
             log.reader, log.frozen(), self._settings(), self._clock, self._broker, most, self._required
         )
+
+
+def said_of_ahead(queues: int) -> str:
+    """Of queues that cannot be trimmed for now, for people."""
+    return f"{queues} queues keep old messages behind one whose store time lies ahead of now"
 
 
 def row(trim: Trim) -> Figures:
