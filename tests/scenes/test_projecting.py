@@ -364,6 +364,28 @@ def test_a_store_that_is_away_costs_nothing_that_was_read(small: Scene) -> None:
     assert projected(small) == folded(small)
 
 
+def test_a_queue_with_an_object_that_is_known_to_be_unreadable_holds_no_other_up(small: Scene) -> None:
+    send_keyed(small, random.Random(1), 50, 20)
+    before = set(small.state.needed_paths("data/"))
+    small.broker.send("Orders", 1, b"x", properties={"KEYS": "k"})
+    small.daemon.settle(SETTLED_SECONDS)
+    (path,) = set(small.state.needed_paths("data/")) - before
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key == KEYS.key(path):
+            raise Unavailable("cannot read an object", key=key, found="EIO")
+
+    small.provider.gate = fails
+    damaged: set[str] = set()
+    task = projecting(small, damaged=lambda: damaged)
+    with pytest.raises(Unavailable):
+        project_all(small, task)
+    damaged.add(path)
+    done = project_all(small, task)
+    assert any("no projection of Orders queue 1" in (one.trouble or "") for one in done)
+    assert newest_projection(view_of(small), ORDERS) is not None
+
+
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """No file grows beyond this: what would is cut there, as on a disk that is full."""

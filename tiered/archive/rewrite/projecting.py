@@ -24,7 +24,7 @@ from tiered.archive.state.listing import list_topics
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.crashpoint import ProjectionPoint, reach
-from tiered.errors import Corrupt, NotFound, Unavailable
+from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
 from tiered.model import MessageQueue
 from tiered.provider.resolve import put_own
 from tiered.settings import Settings
@@ -137,7 +137,15 @@ class Projecting:
         build = self._build
         try:
             return Done(True, self._go_on(view, build, turn), self._trouble)
-        except (Corrupt, NotFound) as error:  # what cannot be read may be the newest of any key
+        except (
+            Corrupt,
+            NotFound,
+            Unavailable,
+            Invalid,
+        ) as error:  # what cannot be read may be the newest of any key
+            known = self._log.reader.keys.path(str(error.fields.get("key"))) in self._damaged()
+            if isinstance(error, Unavailable | Invalid) and not known:
+                raise
             self._drop()
             self._trouble = f"no projection of {build.queue.topic} queue {build.queue.queue_id}: {error}"
             return Done(True, trouble=self._trouble)
