@@ -494,6 +494,28 @@ def test_findings_are_bounded_and_counted(
     assert looking.again().notes == looking.notes
 
 
+def test_what_there_was_no_room_for_is_told_until_it_is_listed_or_sound(
+    made: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(notes_module, "MOST_FINDINGS", 2)
+    known = [p for p in needed(made) if p.startswith("commit/") and p != build(CommitKey(1))][:5]
+    sound = {path: flip(made.provider, path, made.provider.head(KEYS.key(path)).length - 1) for path in known}
+    looking = Scrubbing.of(made, tmp_path)
+    looking.rest()
+    while sound:
+        assert looking.task.figures()["damaged_keys"] >= len(sound)
+        assert looking.task.trouble()
+        listed = list(looking.damaged())
+        assert len(listed) == min(2, len(sound))
+        for path in listed:
+            overwrite(made.provider, path, sound.pop(path))
+        looking.later(0.3)
+        looking = looking.again()
+        looking.rest()
+    assert looking.task.figures()["damaged_keys"] == 0
+    assert looking.task.trouble() is None
+
+
 def test_notes_that_are_damaged_or_anothers_are_begun_anew(made: Scene, tmp_path: Path) -> None:
     looking = Scrubbing.of(made, tmp_path)
     looking.rest()

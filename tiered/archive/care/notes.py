@@ -23,6 +23,7 @@ MOST_FINDINGS = 1000
 """Damaged or missing keys that are listed; more are counted."""
 
 _FORMAT = 1
+_UNLISTED, _UNLISTED_BEFORE = "unlisted", "unlisted_before"
 _MOST_DETAIL = 400
 
 
@@ -68,17 +69,28 @@ class Pass:
         """Whether it stands between its beginning and its end."""
         return self.after is not None
 
+    @property
+    def unlisted(self) -> int:
+        """Damaged or missing keys that this walk, or the one before it, met when no more were listed."""
+        return max(self.notes.get(_UNLISTED, 0), self.notes.get(_UNLISTED_BEFORE, 0))
+
+    def met_unlisted(self) -> Pass:
+        """One more of them."""
+        return replace(self, notes={**self.notes, _UNLISTED: self.notes.get(_UNLISTED, 0) + 1})
+
     def begun(self, now_ms: int, date_ms: int, seq: int) -> Pass:
         """At its beginning."""
+        notes = {_UNLISTED_BEFORE: self.unlisted} if self.unlisted else {}
         return replace(
-            self, number=self.number + 1, after="", began_ms=now_ms, date_ms=date_ms, seq=seq, objects=0, bytes=0, notes={},
+            self, number=self.number + 1, after="", began_ms=now_ms, date_ms=date_ms, seq=seq, objects=0, bytes=0, notes=notes,
         )  # fmt: skip
 
     def ended(self, now_ms: int) -> Pass:
         """At its end."""
+        notes = {why: count for why, count in self.notes.items() if why != _UNLISTED_BEFORE}
         return replace(
-            self, after=None, ended_ms=now_ms, whole_began_ms=self.began_ms, whole_date_ms=self.date_ms, whole_seq=self.seq,
-            whole_objects=self.objects, whole_bytes=self.bytes,
+            self, after=None, ended_ms=now_ms, notes=notes, whole_began_ms=self.began_ms, whole_date_ms=self.date_ms,
+            whole_seq=self.seq, whole_objects=self.objects, whole_bytes=self.bytes,
         )  # fmt: skip
 
 
@@ -116,7 +128,15 @@ class Notes:
         longer needed."""
         number = self.listing.number
         kept = {path: found for path, found in self.findings.items() if found.walk >= number}
-        return replace(self, listing=self.listing.ended(now_ms), findings=kept, more=0)
+        return replace(
+            self, listing=self.listing.ended(now_ms), findings=kept, more=self.reading.unlisted
+        )  # what only bytes tell is not met by this walk
+
+    @property
+    def read_again(self) -> bool:
+        """Whether there is room for what the last walk over all bytes met and could not list."""
+        at = self.reading
+        return bool(at.unlisted) and not at.under_way and len(self.findings) <= MOST_FINDINGS // 2
 
     def unchecked_seconds(self, now_ms: int, created_ms: int) -> float:
         """The age of the oldest unchecked byte, at most: since when there may be one that nobody compared. While no walk over

@@ -124,6 +124,8 @@ class Scrubber:
                 else "a key is"
             )
             return f"{count} damaged or missing: {first.what} ({self._reader.keys.key(first.path)}); tiered scrub lists all"
+        if notes.more:
+            return f"{notes.more} keys more were damaged or missing than could be listed; the next walk over bytes lists them"
         for kind, limit_ms, setting in (
             (
                 "reading",
@@ -190,6 +192,8 @@ class Scrubber:
         pending = [
             kind for kind, interval_ms in self._intervals() if self._pends(self._pass(kind), interval_ms)
         ]
+        if self.notes.read_again and "reading" not in pending:
+            pending.append("reading")
         return next((kind for kind in pending if kind != self.notes.last), pending[0] if pending else None)
 
     def _pends(self, at: Pass, interval_ms: int) -> bool:
@@ -268,6 +272,9 @@ class Scrubber:
             self._book.notes = self.notes.listed(now_ms)
         else:
             self._set(kind, self.notes.reading.ended(now_ms))
+            self._book.notes = replace(
+                self.notes, more=max(self.notes.listing.unlisted, self.notes.reading.unlisted)
+            )
 
     def _walk(self, kind: str) -> Walk:
         whole = self.notes.listing.whole_seq, self.notes.listing.whole_date_ms
@@ -292,7 +299,10 @@ class Scrubber:
             replace(at, after=seen.path, objects=at.objects + 1, bytes=at.bytes + seen.length, notes=notes),
         )
         if seen.damage is not None:
+            before = self.notes.more
             self._book.notes = self.notes.damaged(finding(seen.path, seen.damage, self._clock.now_ms()))
+            if self.notes.more > before:
+                self._set(kind, self._pass(kind).met_unlisted())
             reach(ScrubPoint.AFTER_DAMAGE)
             return 1
         if seen.read or seen.note == "unneeded":
