@@ -137,12 +137,8 @@ class Projecting:
         build = self._build
         try:
             return Done(True, self._go_on(view, build, turn), self._trouble)
-        except (
-            Corrupt,
-            NotFound,
-            Unavailable,
-            Invalid,
-        ) as error:  # what cannot be read may be the newest of any key
+        except (Corrupt, NotFound, Unavailable, Invalid) as error:
+            # What cannot be read may be the newest of any key.
             known = self._log.reader.keys.path(str(error.fields.get("key"))) in self._damaged()
             if isinstance(error, Unavailable | Invalid) and not known:
                 raise
