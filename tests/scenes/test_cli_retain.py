@@ -58,6 +58,11 @@ def test_the_verbs(place: Path) -> None:
         assert asked(place, "hold", "drop", name).code == 0
     assert asked(place, "retain", "--dry-run", sets=policy).json == []
     assert asked(place, "hold", "add", "case", "--topic", "x").code == 6
+    times = ("--from", "2026-02-01", "--to", "2026-01-01")
+    wrong = asked(place, "hold", "add", "other", "--topic", "x", *times)
+    assert wrong.code == 2
+    assert wrong.error["message"] == "--to is not after --from"
+    assert wrong.error["fields"] == {"found": "2026-02-01 to 2026-01-01"}
     assert asked(place, "hold", "drop", "case").code == 0
     assert asked(place, "hold", "drop", "case").code == 5
     assert [row["in_force"] for row in asked(place, "hold", "list").json] == [False] * 3

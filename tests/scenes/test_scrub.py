@@ -19,6 +19,7 @@ from tests.kit.scrubbing import HOUR_MS, Lagging, LookingTurn, Scrubbing, flip, 
 from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.care import notes as notes_module
 from tiered.archive.care import walk as walk_module
+from tiered.archive.care.look import look
 from tiered.archive.care.notes import NOTES_FILE, DamagedKey, read_notes
 from tiered.archive.care.quarantine import Quarantine
 from tiered.archive.checkpoint.store import write_checkpoint
@@ -380,6 +381,28 @@ def test_what_the_store_never_gives_is_listed_and_holds_nothing_else_back(
     overwrite(made.provider, last, sound)
     looking.later(0.3)
     assert looking.damaged() == {}
+
+
+@pytest.mark.parametrize("error", [Unavailable, Invalid])
+def test_a_walk_of_a_verb_lists_what_the_store_does_not_give_and_goes_on(
+    made: Scene, error: type[TieredError]
+) -> None:
+    path, last = next(p for p in needed(made) if p.startswith(("data/", "segment/"))), needed(made)[-1]
+    flip(made.provider, last, made.provider.head(KEYS.key(last)).length - 1)
+    failing = {KEYS.key(path)}
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key in failing:
+            raise error("cannot read an object", key=key, found="EIO")
+
+    made.provider.gate = fails
+    reader = made.daemon.log.reader
+    found = look(reader, lambda: made.state, made.clock, deep=True)
+    assert set(found.notes.findings) == {path, last}
+    assert found.notes.findings[path].what == "an object cannot be read, while the store gives others"
+    failing.add(reader.keys.identity)
+    with pytest.raises(error, match="cannot read an object"):
+        look(reader, lambda: made.state, made.clock, deep=True)
 
 
 def test_a_task_that_an_unreadable_object_holds_up_goes_on_without_it(small: Scene) -> None:

@@ -19,7 +19,7 @@ from tiered.archive.state.listing import list_topics
 from tiered.cli.access import archive_settings, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
-from tiered.errors import TieredError
+from tiered.errors import Invalid, TieredError
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.text.human import Kind
@@ -77,6 +77,12 @@ def add_command(
     out = output(json)
     end_ms = moment_ms("--to", end) if end else FOR_EVER_MS
     hold = LegalHold(name, topic, moment_ms("--from", start), end_ms)
+    if hold.start_ms >= end_ms:
+        raise Invalid(
+            "--to is not after --from",
+            found=f"{start} to {end}",
+            hint="--to is the first store time that is not held",
+        )
     with _bucket(out, config, archive, sets) as (provider, keys, archive_id):
         now_ms = SystemClock().now_ms()
         made = add_hold(provider, keys, archive_id, hold, reason, now_ms, os.urandom)

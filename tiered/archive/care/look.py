@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tiered.archive.care.notes import Notes
 from tiered.archive.care.scrub import finding
-from tiered.archive.care.walk import Walk
+from tiered.archive.care.walk import Seen, Walk, unreadable
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.verify import READ_AHEAD
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
+from tiered.errors import Invalid, Unavailable
 from tiered.provider.wrap import TokenBucket
 
 
@@ -63,8 +64,7 @@ def look(
             clock.wait(bucket.take(byte_count))
 
     notes, sums, why = Notes(reader.identity.archive_id), Counter[str](), Counter[str]()
-    walk = Walk(reader, _Followed(follow, clock), spend, lambda path, stored, seq: deep, ahead=READ_AHEAD)
-    for seen in walk.steps(""):
+    for seen in _steps(reader, _Followed(follow, clock), spend, deep=deep):
         sums["read_bytes"] += seen.bytes
         if seen.done:
             sums["keys"] += 1
@@ -75,3 +75,21 @@ def look(
         progress(sums["read_bytes"] if deep else sums["keys"])
     figures = {name: sums[name] for name in ("keys", "bytes", "read_bytes")} | dict(sorted(why.items()))
     return Look(len(notes.findings) + notes.more, notes, figures)
+
+
+def _steps(
+    reader: LogReader, follow: Callable[[], ArchiveState], spend: Callable[[int], None], *, deep: bool
+) -> Iterator[Seen]:
+    """A walk that passes over what the store does not give, while it gives others: that is damage of this one key."""
+    after: str | None = ""
+    while after is not None:
+        walk = Walk(reader, follow, spend, lambda path, stored, seq: deep, ahead=READ_AHEAD)
+        try:
+            yield from walk.steps(after)
+            after = None
+        except (Unavailable, Invalid) as error:
+            damage = None if walk.at is None else unreadable(reader, walk.at, error)
+            if walk.at is None or damage is None:
+                raise
+            after = walk.at
+            yield Seen(after, damage=damage)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tiered.archive.care.notes import DamagedKey, Notebook, Notes, Pass, figures_of, said_of_notes, shown
-from tiered.archive.care.walk import Seen, Walk, is_needed, said_of
+from tiered.archive.care.walk import Seen, Walk, is_needed, said_of, unreadable
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.state.view import ArchiveState
@@ -254,9 +254,9 @@ class Scrubber:
             del self._failing[next(iter(self._failing))]
         if now - since < UNREADABLE_SECONDS:
             return None
-        self._reader.provider.get(self._reader.keys.identity, 0, 1)
+        damage = unreadable(self._reader, path, error)
         del self._failing[path]
-        return Corrupt("an object cannot be read, while the store gives others", key=key, found=error.said)
+        return damage
 
     def _begin(self, kind: str) -> None:
         head = self._state().head()

@@ -24,7 +24,7 @@ from tiered.archive.state.values import Head, ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit, decode_commit_footer
-from tiered.errors import Corrupt, NotFound, TieredError, damage_hint
+from tiered.errors import Corrupt, NotFound, Refused, TieredError, damage_hint
 from tiered.provider.base import Stored
 
 PAGE_KEYS = 1000
@@ -296,6 +296,16 @@ class Walk:
         if isinstance(error, NotFound) or self._state().is_retired(path):  # deleted meanwhile, by law
             return Seen(path, stored.length, stored.length, note="unneeded")
         return Seen(path, stored.length, stored.length, read=True, note=note, damage=error)
+
+
+def unreadable(reader: LogReader, path: str, error: TieredError) -> Corrupt | None:
+    """What to list of a path that the store does not give, while it gives others; ``None`` if the error is of something else.
+    The store's own error if it gives nothing."""
+    key = reader.keys.key(path)
+    if error.fields.get("key") != key or isinstance(error, Refused):
+        return None
+    reader.provider.get(reader.keys.identity, 0, 1)
+    return Corrupt("an object cannot be read, while the store gives others", key=key, found=error.said)
 
 
 def is_needed(item: ObjectState) -> bool:
