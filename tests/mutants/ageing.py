@@ -210,14 +210,20 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/rewrite/floor.py",
-        "        if len(standing) < _STANDING and not retired and own.verifies(reader.provider, manifest, spend):\n",
-        "        if len(standing) < _STANDING and not retired:\n",
+        "        if len(standing) < STANDING and not retired and own.verifies(reader.provider, manifest, spend):\n",
+        "        if len(standing) < STANDING and not retired:\n",
         "tests/scenes/test_removal.py::test_a_checkpoint_that_does_not_verify_counts_for_nothing",
     ),
     Mutant(
+        "tiered/daemon/saving.py",
+        "                turn.commit(_Beat(self._clock.monotonic()))\n",
+        "                pass\n",
+        "tests/scenes/test_maintain.py::test_the_floor_moves_where_no_daemon_stays",
+    ),
+    Mutant(
         "tiered/archive/rewrite/floor.py",
-        "_STANDING = 2\n",
-        "_STANDING = 1\n",
+        "STANDING = 2\n",
+        "STANDING = 1\n",
         "tests/scenes/test_removal.py::test_others_checkpoints_count_for_nothing",
     ),
     Mutant(

@@ -308,3 +308,22 @@ def test_a_last_look_that_fails_is_an_error_and_one_that_nobody_took_is_no_end(
 
     reports = run(Scripted(["a"], list.clear, "first"), Scripted(["a", "b", "c"], stop, "last"))
     assert [told(report)[:2] for report in reports] == [(1, False), (1, False)]
+
+
+def test_the_floor_moves_where_no_daemon_stays(tmp_path: Path) -> None:
+    """Cron archives and maintains: no process ever made two checkpoints of its own."""
+    place = Place(tmp_path)
+    sets = ("gc.enabled=true", "gc.snapshot_retention_ms=0", "archive.checkpoint_commits=4")
+    for _ in range(2):
+        assert tiered("gen", "--store", place.store, "--messages", 100, "--topics", 2).code == 0
+        assert archive_once(place.store, place.archive, "hold.max_disk_percent=99", *SMALL, *sets).code == 0
+    read, words = place.read(), [word for value in sets for word in ("--set", value)]
+    foretold = place.run("--dry-run", "--json", *words).json["floor"]
+    assert (foretold["jobs"], foretold["commits"] >= 4) == (1, True)
+    done = place.run("--once", "--json", *words)
+    assert done.code == 0, done.err
+    assert done.json["floor"] == {"turns": 1, "complete": True, "moved_floors": 1, "troubles": []}
+    again = place.run("--dry-run", "--json", *words).json
+    assert again["floor"]["jobs"] == 0, "what a run wrote itself is no reason for another"
+    assert place.read() == read
+    assert tiered("verify", "--archive", place.archive, "--deep").code == 0

@@ -18,7 +18,7 @@ from tiered.daemon.checks import check, require
 from tiered.daemon.config import Loaded, environment, load
 from tiered.daemon.crashing import install_crash
 from tiered.daemon.maintain import TaskReport, maintain
-from tiered.daemon.maintenance import TaskMaker, tasks_of
+from tiered.daemon.maintenance import TaskMaker
 from tiered.daemon.signals import Signals
 from tiered.errors import TieredError
 from tiered.text.output import Output
@@ -75,8 +75,8 @@ def with_writer_flags(verb: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-def do_all(out: Output, given: WriterFlags, make_tasks: TaskMaker = tasks_of) -> list[TaskReport]:
-    """Do all that these tasks have to do, in an epoch of this process."""
+def do_all(out: Output, given: WriterFlags, make_tasks: TaskMaker | None = None) -> list[TaskReport]:
+    """Do all that these tasks (``None``: all that there are) have to do, in an epoch of this process."""
     loaded = given.load()
     settings, clock, stop = loaded.settings, SystemClock(), threading.Event()
     if not settings.state_directory:

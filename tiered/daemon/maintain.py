@@ -6,28 +6,38 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tiered.archive.checkpoint.store import checkpoint_keys
 from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.line import CommitLine
-from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
+from tiered.archive.log.localfiles import (
+    check_fence,
+    ensure_directory,
+    forget_fence,
+    record_distrust,
+    record_fence,
+)
 from tiered.archive.log.maintenance import Done, Outlook, OwnKeys, Stopped, Task
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import Resending
 from tiered.archive.log.writer import ZERO_ID, CommitLog
 from tiered.archive.read.find import find_identity
+from tiered.archive.rewrite.collection import Collection
 from tiered.backoff import Backoff
 from tiered.clock import Clock
+from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.lock import StateLock
 from tiered.daemon.maintenance import LineTurn, TaskMaker, tasks_of
 from tiered.daemon.observer import Observer
 from tiered.daemon.outages import Outages
 from tiered.daemon.parts import Parts, open_parts
+from tiered.daemon.saving import Saving
 from tiered.daemon.status import ProcessTotals
 from tiered.errors import Fenced, Refused, TieredError
 from tiered.metadata.memory import MemoryStore
@@ -100,7 +110,7 @@ class _Work:
         return not report.complete and found != before
 
 
-def outlooks(settings: Settings, clock: Clock, make_tasks: TaskMaker = tasks_of) -> list[TaskReport]:
+def outlooks(settings: Settings, clock: Clock, make_tasks: TaskMaker | None = None) -> list[TaskReport]:
     """What there is to do, of the archive as it is now: nothing is written, no lock is taken, a daemon may run."""
     provider = encrypted(open_provider(settings.archive.url, settings.store, clock), settings.encryption)
     try:
@@ -113,7 +123,7 @@ def outlooks(settings: Settings, clock: Clock, make_tasks: TaskMaker = tasks_of)
             writer_id=ZERO_ID, random_bytes=os.urandom,
         )  # fmt: skip
         reader.fold(seen.store)
-        tasks = make_tasks(seen, clock, settings, OwnKeys(), ())
+        tasks = _tasks(make_tasks, seen, clock, settings, OwnKeys(), (), lambda: False)
         reports = list(map(TaskReport.of, tasks))
         for report in reports:
             report.tell(report.outlook.trouble)
@@ -129,7 +139,7 @@ def maintain(
     *,
     take_over: bool,
     progress: Callable[[int], None] = lambda turns: None,
-    make_tasks: TaskMaker = tasks_of,
+    make_tasks: TaskMaker | None = None,
 ) -> list[TaskReport]:
     """Do all that there is to do, or as much as there is time for until ``stop``. An archive with nothing to do is not written
     to. ``Refused`` where a daemon works on this state directory; ``progress`` hears how many turns were taken. What one task
@@ -143,7 +153,9 @@ def maintain(
         outages = Outages(clock, settings.watchdog.unavailable_ms / 1000)
         observer = Observer(metrics, log, clock, ProcessTotals(), outages=outages)
         parts = open_parts(stack, settings, clock, observer, metrics, state, give_up, outages, create=False)
-        tasks = make_tasks(parts.log, clock, settings, OwnKeys(), parts.weak)
+        own_keys = OwnKeys()
+        save = _saver(parts, observer, own_keys)
+        tasks = _tasks(make_tasks, parts.log, clock, settings, own_keys, parts.weak, save)
         reports = list(map(TaskReport.of, tasks))
         if not any(report.outlook.jobs for report in reports):
             for report in reports:
@@ -158,6 +170,40 @@ def maintain(
             record_fence(state, error.said)
             raise
         return reports
+
+
+def _tasks(
+    make_tasks: TaskMaker | None,
+    commit_log: CommitLog,
+    clock: Clock,
+    settings: Settings,
+    own_keys: OwnKeys,
+    weak: Sequence[str],
+    save: Callable[[], bool],
+) -> tuple[Task, ...]:
+    """Those that are asked for; else all, with the floor moved before collection looks what lies below it."""
+    if make_tasks is not None:
+        return make_tasks(commit_log, clock, settings, own_keys, weak)
+    tasks = tasks_of(commit_log, clock, settings, own_keys, weak)
+    at = next(n for n, task in enumerate(tasks) if isinstance(task, Collection))
+    return (*tasks[:at], Saving(commit_log, clock, settings, own_keys, save), *tasks[at:])
+
+
+def _saver(parts: Parts, observer: Observer, own_keys: OwnKeys) -> Callable[[], bool]:
+    """What makes a checkpoint at once. To be called before the epoch is opened."""
+    reader, settings = parts.log.reader, parts.settings
+    checkpointer = Checkpointer(
+        parts.log, replace(settings.archive, checkpoint_commits=1), parts.clock, os.urandom,
+        shadow=parts.shadow, events=observer, own_keys=own_keys,
+        lender=next(checkpoint_keys(reader.provider, reader.keys), None),
+        distrust=lambda: record_distrust(Path(settings.state_directory)),
+    )  # fmt: skip
+
+    def save() -> bool:
+        checkpointer.count()
+        return checkpointer.step()
+
+    return save
 
 
 def _lock(state: Path) -> StateLock:

@@ -15,7 +15,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, old_projections, orphans
 from tiered.archive.rewrite.deletion import Deletion
-from tiered.archive.rewrite.floor import Shelf, next_floor
+from tiered.archive.rewrite.floor import Shelf, move_floor
 from tiered.archive.rewrite.policy import agreed_now
 from tiered.archive.rewrite.removal import removable
 from tiered.archive.rewrite.storetime import commit_time
@@ -228,9 +228,9 @@ class Collection:
         if commits:
             return self._remove(commits, turn)
         if self._round is None:
-            moved = self._move_floor(state, turn)
-            if moved is not None:
-                return moved
+            own, now = self._own_keys.checkpoints, self._clock.monotonic()
+            if move_floor(self._log, own, self._settings.snapshot_retention_ms, now, turn):
+                return Done(True, {"moved_floors": 1})
             self._round = list(islice(self._nameable(state), ROUND_KEYS))
             self._given_up = self._give_up_uploads(head.epoch)
         return self._name_some(turn, self._trouble(ages))
@@ -264,21 +264,6 @@ class Collection:
             self._unlisted = f"uploads that were not completed cannot be given up: {error}"
             return {}
         return {"given_up_uploads": count} if count else {}
-
-    def _move_floor(self, state: ArchiveState, turn: Turn) -> Done | None:
-        """Move the log's floor where it may be moved; ``None`` where it stays."""
-        own, now = self._own_keys.checkpoints, self._clock.monotonic()
-        found = next_floor(
-            self._log.reader, state, own, self._settings.snapshot_retention_ms, now, turn.spend
-        )
-        if found is None:
-            return None
-        reach(AgeingPoint.BEFORE_FLOOR)
-        if turn.commit(found) is None:
-            return None
-        reach(AgeingPoint.AFTER_FLOOR)
-        own.forget_below(found.floor)
-        return Done(True, {"moved_floors": 1})
 
     def _may_try(self, key: str) -> bool:
         """Whether its deletion has not failed in this round, and the store does not keep it, as far as is known."""

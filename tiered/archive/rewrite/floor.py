@@ -16,15 +16,17 @@ from tiered.archive.checkpoint.store import (
 )
 from tiered.archive.keys import Area, CheckpointKey, ObjectKey, parse
 from tiered.archive.log.flush import Flush
-from tiered.archive.log.maintenance import OwnKeys, WithoutMessages
+from tiered.archive.log.maintenance import OwnKeys, Turn, WithoutMessages
 from tiered.archive.log.planned import Place
 from tiered.archive.log.reader import LogReader
+from tiered.archive.log.writer import CommitLog
 from tiered.archive.rewrite.storetime import aged_commit
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditKind, Rows, batch
+from tiered.crashpoint import AgeingPoint, reach
 from tiered.errors import Corrupt
 
-_STANDING = 2
+STANDING = 2
 """Checkpoints that stand above what the floor gives up, so that one may rot."""
 _TRIED = 3
 """Checkpoints that are looked at for a floor: one that does not verify is passed over."""
@@ -59,7 +61,7 @@ def next_floor(
     """The highest floor that K1 allows and that keeps what was the head within ``snapshot_retention_ms`` readable as of then:
     the number of a checkpoint that was read back. ``None``: there is none above the floor of now."""
     head, made = state.head(), own.newest_first()
-    if head is None or len(made) < _STANDING:
+    if head is None or len(made) < STANDING:
         return None
     highest = min(made[1].seq, aged_commit(reader, head, snapshot_retention_ms))
     if highest <= head.floor:
@@ -67,9 +69,9 @@ def next_floor(
     standing: list[Manifest] = []
     for manifest in made:
         retired = any(state.is_retired(shard.path) for shard in manifest.shards)
-        if len(standing) < _STANDING and not retired and own.verifies(reader.provider, manifest, spend):
+        if len(standing) < STANDING and not retired and own.verifies(reader.provider, manifest, spend):
             standing.append(manifest)
-    if len(standing) < _STANDING:
+    if len(standing) < STANDING:
         return None
     highest = min(highest, standing[-1].seq)
     for key in islice(checkpoint_keys(reader.provider, reader.keys, highest), _TRIED):
@@ -79,6 +81,21 @@ def next_floor(
         if number == standing[-1].seq or _verifies(reader, state, key, spend):
             return NewFloor(number, tuple(standing), now)
     return None
+
+
+def move_floor(
+    log: CommitLog, own: OwnCheckpoints, snapshot_retention_ms: int, now: float, turn: Turn
+) -> bool:
+    """Move the log's floor where it may be moved; whether it was."""
+    found = next_floor(log.reader, log.frozen(), own, snapshot_retention_ms, now, turn.spend)
+    if found is None:
+        return False
+    reach(AgeingPoint.BEFORE_FLOOR)
+    if turn.commit(found) is None:
+        return False
+    reach(AgeingPoint.AFTER_FLOOR)
+    own.forget_below(found.floor)
+    return True
 
 
 def _verifies(reader: LogReader, state: ArchiveState, key: str, spend: Callable[[int], None]) -> bool:
