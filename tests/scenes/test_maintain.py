@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests.kit.aged import Stage, aged_directory, saved
+from tests.kit.collecting import Sweeping
 from tests.kit.command import Done, archive_once, tiered
 from tests.kit.fetchscene import scene
+from tests.kit.merging import AtOnceTurn, spread
 from tests.kit.pipeline import PREPARED
 from tests.kit.sealing import across_midnights
 from tiered.archive.log import maintenance
@@ -21,8 +23,9 @@ from tiered.archive.log.maintenance import Outlook, Stopped, Turn
 from tiered.clock import SystemClock
 from tiered.daemon.lock import StateLock
 from tiered.daemon.maintain import MOST_ROUNDS, TaskReport, maintain
-from tiered.errors import Unavailable
-from tiered.settings import Settings
+from tiered.daemon.saving import Saving
+from tiered.errors import Refused, Unavailable
+from tiered.settings import Archive, Gc, Settings
 
 SMALL = ("dispatch.group_commit_bytes=65536", "dispatch.block_bytes=65536")
 QUIET = [word for value in ("web.port=-1", "log.level=error", *SMALL) for word in ("--set", value)]
@@ -327,3 +330,25 @@ def test_the_floor_moves_where_no_daemon_stays(tmp_path: Path) -> None:
     assert again["floor"]["jobs"] == 0, "what a run wrote itself is no reason for another"
     assert place.read() == read
     assert tiered("verify", "--archive", place.archive, "--deep").code == 0
+
+
+def test_the_floor_stays_where_the_store_breaks_a_promise(tmp_path: Path) -> None:
+    settings = Settings(archive=Archive(checkpoint_commits=2), gc=Gc(enabled=True, snapshot_retention_ms=0))
+    with scene(tmp_path) as made:
+        spread(made, 6)
+        sweeping = Sweeping.of(made)
+        sweeping.save()
+        before = made.state.head()
+
+        def save() -> bool:
+            return bool(sweeping.save())
+
+        def saving(*weak: str) -> Saving:
+            return Saving(made.daemon.log, made.clock, settings, sweeping.own_keys, weak, save)
+
+        weak = saving("listings lag")
+        for ask in (weak.plan, lambda: weak.run_once(AtOnceTurn(made.daemon))):
+            with pytest.raises(Refused, match="does not keep what the archive relies on"):
+                ask()
+        assert made.state.head() == before
+        assert saving().run_once(AtOnceTurn(made.daemon)).figures == {"moved_floors": 1}

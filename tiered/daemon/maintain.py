@@ -186,7 +186,7 @@ def _tasks(
         return make_tasks(commit_log, clock, settings, own_keys, weak)
     tasks = tasks_of(commit_log, clock, settings, own_keys, weak)
     at = next(n for n, task in enumerate(tasks) if isinstance(task, Collection))
-    return (*tasks[:at], Saving(commit_log, clock, settings, own_keys, save), *tasks[at:])
+    return (*tasks[:at], Saving(commit_log, clock, settings, own_keys, weak, save), *tasks[at:])
 
 
 def _saver(parts: Parts, observer: Observer, own_keys: OwnKeys) -> Callable[[], bool]:

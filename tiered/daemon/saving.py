@@ -6,7 +6,7 @@ floor behind them. Where archiving and maintenance are runs of cron no process e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tiered.archive.checkpoint.store import checkpoint_keys, checkpoint_number
@@ -14,6 +14,7 @@ from tiered.archive.log.flush import Flush
 from tiered.archive.log.maintenance import Done, Outlook, OwnKeys, Turn, WithoutMessages
 from tiered.archive.log.planned import Place
 from tiered.archive.log.writer import CommitLog
+from tiered.archive.rewrite.collection import check_store
 from tiered.archive.rewrite.floor import STANDING, move_floor
 from tiered.archive.rewrite.storetime import aged_commit
 from tiered.archive.state.view import ArchiveState
@@ -37,7 +38,8 @@ class _Beat(WithoutMessages):
 
 
 class Saving:
-    """The task of ``tiered maintain``. ``save`` makes a checkpoint of what is proven; false if none could be made.
+    """The task of ``tiered maintain``. ``save`` makes a checkpoint of what is proven; false if none could be made. ``weak``:
+    promises that the store was seen to break.
 
     It is done where a floor would leave as many commits behind as lie between two checkpoints at most: it writes two of these.
     """
@@ -45,12 +47,19 @@ class Saving:
     name = "floor"
 
     def __init__(
-        self, log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys, save: Callable[[], bool]
+        self,
+        log: CommitLog,
+        clock: Clock,
+        settings: Settings,
+        own_keys: OwnKeys,
+        weak: Sequence[str],
+        save: Callable[[], bool],
     ) -> None:
         self._log = log
         self._clock = clock
         self._settings = settings
         self._own = own_keys.checkpoints
+        self._weak = tuple(weak)
         self._save = save
 
     def due(self, now: float) -> bool:
@@ -61,6 +70,7 @@ class Saving:
         """See ``Task``. It asks for times of commits."""
         if not self._settings.gc.enabled:
             return Outlook(0, "off: gc.enabled is false")
+        check_store(self._weak)
         below = self._below()
         jobs = int(below >= self._settings.archive.checkpoint_commits)
         return Outlook(jobs, f"{below} commits that readers need not begin at", {"commits": below})
