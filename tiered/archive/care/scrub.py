@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tiered.archive.care.notes import DamagedKey, Notebook, Notes, Pass, figures_of, said_of_notes, shown
 from tiered.archive.care.walk import Seen, Walk, is_needed, said_of, unreadable
+from tiered.archive.keys import CommitKey, parse
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.state.view import ArchiveState
@@ -233,13 +234,20 @@ class Scrubber:
         """Another task ended in an error. An object that the store fails to give again and again is listed, so that this task
         leaves it alone, too, and all that waits behind it goes on."""
         path = self._reader.keys.path(str(error.fields.get("key")))
-        item = None if path is None else self._state().object_at(path)
-        if path is None or item is None or not is_needed(item) or not self._settings.enabled:
+        if path is None or not self._settings.enabled or not self._is_asked_for(path):
             return
         damage = self._never_given(path, error)
         if damage is not None:
             self._book.notes = self.notes.damaged(finding(path, damage, self._clock.now_ms()))
             self._keep()
+
+    def _is_asked_for(self, path: str) -> bool:
+        """Whether tasks read what lies there: runs, in an object or inside a commit."""
+        fold, made = self._state(), parse(path)
+        if isinstance(made, CommitKey):
+            return next(fold.inline_needed(made.seq, made.seq + 1), None) is not None
+        item = fold.object_at(path)
+        return item is not None and is_needed(item)
 
     def _never_given(self, path: str, error: TieredError) -> Corrupt | None:
         """What to list of a key that could not be read; ``None`` where that may be the store's, and for as long as it may
