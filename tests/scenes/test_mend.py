@@ -316,6 +316,31 @@ def test_of_what_no_run_lies_in_only_sound_bytes_are_put_again(made: Scene) -> N
     assert set(lost) <= set(paths(made.provider))
 
 
+@pytest.mark.parametrize("made", ["level 0"], indirect=True)
+def test_a_shard_whose_checkpoint_the_store_never_gives_holds_no_other_key_back(made: Scene) -> None:
+    write_checkpoint(made.provider, KEYS, made.daemon.log.store, None, lambda: KEYS.shard(1, b"s" * 16))
+    mending = Mending(made)
+    stored = paths(made.provider)
+    manifest, shard = (next(p for p in stored if p.startswith(area)) for area in ("checkpoint/", "shard/"))
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key == KEYS.key(manifest):
+            raise Unavailable("cannot read an object", key=key, found="EIO")
+
+    made.provider.gate = fails
+    notes = mending.looking.book.notes
+    for path in (manifest, shard, "archive.json"):
+        notes = notes.damaged(DamagedKey(path, "it is not there", "", None, 1, 1))
+    mending.looking.book.notes = notes
+    for path in (shard, "archive.json"):
+        made.provider.delete(KEYS.key(path))
+    task = mending.task()
+    while task.run_once(AtOnceTurn(made.daemon)).more:
+        pass
+    assert set(mending.looking.damaged()) == {manifest, shard}, "what is in a shard its checkpoint says"
+    assert "archive.json" in paths(made.provider)
+
+
 def test_another_commit_is_not_put_for_the_one_that_is_missing(made: Scene) -> None:
     mending = Mending(made)
     head = made.state.head()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -351,6 +351,8 @@ def tried(made: Scene, looking: Scrubbing, seconds: float = HOUR_MS / 1000) -> s
                 said.add(looking.task.run_once(LookingTurn()).trouble or "")
             except (Unavailable, Invalid) as error:
                 said.add(error.message)
+                with suppress(TieredError):
+                    looking.task.heard(error)
         made.clock.advance(60)
     return said
 
@@ -379,6 +381,33 @@ def test_what_the_store_never_gives_is_listed_and_holds_nothing_else_back(
     assert looking.damaged()[path] == "an object cannot be read, while the store gives others"
     made.provider.gate = lambda key, start, length: None
     overwrite(made.provider, last, sound)
+    looking.later(0.3)
+    assert looking.damaged() == {}
+
+
+@pytest.mark.parametrize("days", [31, 1])
+def test_a_checkpoint_that_the_store_never_gives_holds_no_walk_up(made: Scene, days: int) -> None:
+    """Also where its shards are looked for, which it names: the walk over the listing asks for nothing else of it."""
+    looking = Scrubbing.of(made)
+    looking.rest()
+    path = next(p for p in needed(made) if p.startswith("checkpoint/"))
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key == KEYS.key(path):
+            raise Unavailable("cannot read an object", key=key, found="EIO")
+
+    made.provider.gate = fails
+    made.clock.advance(days * ONE_DAY_MS / 1000)
+    tried(made, looking, 2 * HOUR_MS / 1000)
+    assert set(looking.damaged()) == {path}
+    assert not looking.notes.listing.under_way
+    assert not looking.notes.reading.under_way
+    reader = made.daemon.log.reader
+    for deep in (True, False):
+        found = look(reader, lambda: made.state, made.clock, deep=deep)
+        assert set(found.notes.findings) == {path}
+        assert found.figures["keys"] == len(paths(made.provider))
+    made.provider.gate = lambda key, start, length: None
     looking.later(0.3)
     assert looking.damaged() == {}
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tiered.archive.care.notes import Notes
 from tiered.archive.care.scrub import finding
 from tiered.archive.care.walk import Seen, Walk, unreadable
+from tiered.archive.keys import CheckpointKey, parse
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.verify import READ_AHEAD
 from tiered.archive.state.view import ArchiveState
@@ -80,16 +81,25 @@ def look(
 def _steps(
     reader: LogReader, follow: Callable[[], ArchiveState], spend: Callable[[int], None], *, deep: bool
 ) -> Iterator[Seen]:
-    """A walk that passes over what the store does not give, while it gives others: that is damage of this one key."""
-    after: str | None = ""
-    while after is not None:
-        walk = Walk(reader, follow, spend, lambda path, stored, seq: deep, ahead=READ_AHEAD)
+    """A walk that passes over what the store does not give, while it gives others: that is damage of this one key. A checkpoint
+    is asked for behind its place, too, for the shards that it names."""
+    after, passed = "", set[str]()
+    while True:
+        walk = Walk(
+            reader, follow, spend, lambda path, stored, seq: deep, ahead=READ_AHEAD, damaged=lambda: passed
+        )
         try:
-            yield from walk.steps(after)
-            after = None
+            for seen in walk.steps(after):
+                yield seen
+                after = seen.path if seen.done else after
+            return
         except (Unavailable, Invalid) as error:
-            damage = None if walk.at is None else unreadable(reader, walk.at, error)
-            if walk.at is None or damage is None:
+            path = reader.keys.path(str(error.fields.get("key"))) or ""
+            here = path == walk.at
+            known = path in passed or not (here or isinstance(parse(path), CheckpointKey))
+            damage = None if known else unreadable(reader, path, error)
+            if damage is None:
                 raise
-            after = walk.at
-            yield Seen(after, damage=damage)
+            passed.add(path)
+            after = path if here else after
+            yield Seen(path, done=here, damage=damage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from tiered.archive.checkpoint.format import MAX_MANIFEST_BYTES, Shard, decode_manifest, open_shard
 from tiered.archive.checkpoint.store import read_manifest
@@ -41,12 +41,19 @@ from tiered.provider.base import Stored
 
 
 class LooseChecks:
-    """Of one archive. Shards are named by manifests, which are read when the first shard is met: some thousand names."""
+    """Of one archive. Shards are named by manifests, which are read when the first shard is met: some thousand names; those
+    among ``damaged`` paths are passed over."""
 
-    def __init__(self, reader: LogReader, spend: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        reader: LogReader,
+        spend: Callable[[int], None],
+        damaged: Callable[[], Container[str]] = tuple,
+    ) -> None:
         self._reader = reader
         self._keys = reader.keys
         self._spend = spend
+        self._damaged = damaged
         self._shards: dict[str, Shard] | None = None
         self._contents = ContentCheck(
             reader.provider, reader.keys, reader.identity.archive_id, records=False, spend=spend
@@ -104,7 +111,8 @@ class LooseChecks:
         if self._shards is None:
             self._shards = {}
             for stored in self._reader.provider.list(self._keys.checkpoint_prefix):
-                if fold.is_retired(str(self._keys.path(stored.key))):
+                path = str(self._keys.path(stored.key))
+                if fold.is_retired(path) or path in self._damaged():
                     continue
                 with contextlib.suppress(Corrupt):  # told where the manifest is looked at
                     self._spend(stored.length)

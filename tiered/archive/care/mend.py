@@ -282,7 +282,8 @@ class Mend:
         reader, fold, made = self._log.reader, self._log.frozen(), parse(path)
         key = reader.keys.key(path)
         if isinstance(made, ObjectKey) and made.area is Area.SHARD:
-            LooseChecks(reader, turn.spend).check_shard(path, data, key, fold)
+            damaged = self._book.notes.findings
+            LooseChecks(reader, turn.spend, lambda: damaged).check_shard(path, data, key, fold)
             return
         checks = LooseChecks(LogReader(copy, reader.keys, reader.identity), turn.spend)
         if checks.knows(made):

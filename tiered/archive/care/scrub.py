@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tiered.archive.care.notes import DamagedKey, Notebook, Notes, Pass, figures_of, said_of_notes, shown
 from tiered.archive.care.walk import Seen, Walk, is_needed, said_of, unreadable
-from tiered.archive.keys import CommitKey, parse
+from tiered.archive.keys import CheckpointKey, CommitKey, parse
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.state.view import ArchiveState
@@ -231,8 +231,8 @@ class Scrubber:
         return {f"{kind}_objects": objects, "bytes": byte_count, "damage": damaged}
 
     def heard(self, error: TieredError) -> None:
-        """Another task ended in an error. An object that the store fails to give again and again is listed, so that this task
-        leaves it alone, too, and all that waits behind it goes on."""
+        """A task ended in an error, perhaps this one. An object that the store fails to give again and again is listed, so that
+        this task leaves it alone, too, and all that waits behind it goes on."""
         path = self._reader.keys.path(str(error.fields.get("key")))
         if path is None or not self._settings.enabled or not self._is_asked_for(path):
             return
@@ -242,8 +242,10 @@ class Scrubber:
             self._keep()
 
     def _is_asked_for(self, path: str) -> bool:
-        """Whether tasks read what lies there: runs, in an object or inside a commit."""
+        """Whether tasks read what lies there: runs, in an object or inside a commit, or names of shards."""
         fold, made = self._state(), parse(path)
+        if isinstance(made, CheckpointKey):
+            return not fold.is_retired(path)
         if isinstance(made, CommitKey):
             return next(fold.inline_needed(made.seq, made.seq + 1), None) is not None
         item = fold.object_at(path)
@@ -296,7 +298,7 @@ class Scrubber:
             if self._turn is not None:
                 self._turn.spend(byte_count)
 
-        return Walk(self._reader, self._state, spend, wanted)
+        return Walk(self._reader, self._state, spend, wanted, damaged=lambda: self.notes.findings)
 
     def _take(self, kind: str, seen: Seen) -> int:
         """Note what was seen of a path; 1 for damage."""

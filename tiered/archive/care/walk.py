@@ -8,7 +8,7 @@ may lag, and a writer may be at work.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain
@@ -52,7 +52,8 @@ class Seen:
 
 class Walk:
     """``state``: the fold as it is now. ``spend`` hears of bytes before they are asked for; ``wanted`` says what is read, and
-    ``ahead`` how many requests of one object are under way at once; ``spend`` is then called by several threads."""
+    ``ahead`` how many requests of one object are under way at once; ``spend`` is then called by several threads. ``damaged``:
+    paths that are known to be; checkpoints among them are not asked what they name."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Walk:
         wanted: Wanted,
         *,
         ahead: int = 1,
+        damaged: Callable[[], Container[str]] = tuple,
     ) -> None:
         self._reader = reader
         self._keys = reader.keys
@@ -70,7 +72,7 @@ class Walk:
         self._contents = ContentCheck(
             reader.provider, reader.keys, reader.identity.archive_id, records=False, spend=spend, ahead=ahead
         )
-        self._loose = LooseChecks(reader, spend)
+        self._loose = LooseChecks(reader, spend, damaged)
         self._reads_segments = find_spec("pyarrow") is not None
         self._before: tuple[int, bytes] | None = None  # the commit that was read last, and its id
         self.at: str | None = None
