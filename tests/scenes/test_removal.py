@@ -29,7 +29,7 @@ from tiered.archive.rewrite.collection import look
 from tiered.archive.rewrite.floor import NewFloor
 from tiered.archive.state.keys import QUEUE
 from tiered.archive.state.values import Head
-from tiered.errors import Fenced, Invalid, NotFound, TieredError
+from tiered.errors import Fenced, Invalid, NotFound, TieredError, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Stored
 from tiered.provider.deleting import delete_each
@@ -238,6 +238,43 @@ def test_a_manifest_that_cannot_be_read_keeps_all_shards(small: Scene) -> None:
     (done,) = again.all(again.gc)
     assert "cannot be read" in str(done.trouble)
     assert list(small.state.retired()) == []
+
+
+@pytest.mark.parametrize("error", [Unavailable, Invalid])
+def test_a_manifest_that_the_store_never_gives_keeps_all_shards_and_nothing_else(
+    small: Scene, error: type[TieredError]
+) -> None:
+    """The floor passes it over, as one that is damaged."""
+    sweeping = Sweeping.of(small)
+    manifests = []
+    for _ in range(2):
+        flush(small)
+        manifests.append(sweeping.save())
+    start_again(small)
+    small.clock.advance(2 * DAY)
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key == manifests[1].key:
+            raise error("cannot read an object", key=key, found="EIO")
+
+    again = Sweeping.of(small)
+    for _ in range(2):
+        flush(small)
+        again.save()
+    merge_all(small.daemon)
+    small.provider.gate = fails
+    shard = f"shard/0000000001-{UUID}"
+    small.provider.put(KEYS.key(shard), [b"x"])
+    troubles = [done.trouble for done in again.all(again.gc)]
+    assert head_of(small).floor == manifests[0].seq
+    assert any("cannot be read" in str(trouble) for trouble in troubles)
+    named = [retired.path for retired in small.state.retired()]
+    assert named
+    assert not [path for path in named if path.startswith("shard/")]
+    small.provider.gate = lambda key, start, length: None
+    small.clock.advance(DAY)
+    again.all(again.gc)
+    assert small.state.is_retired(shard)
 
 
 def test_manifests_are_deleted_before_their_shards(small: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

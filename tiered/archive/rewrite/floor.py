@@ -24,7 +24,7 @@ from tiered.archive.rewrite.storetime import aged_commit
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditKind, Rows, batch
 from tiered.crashpoint import AgeingPoint, reach
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, Invalid, Refused, Unavailable
 
 STANDING = 2
 """Checkpoints that stand above what the floor gives up, so that one may rot."""
@@ -106,7 +106,9 @@ def _verifies(reader: LogReader, state: ArchiveState, key: str, spend: Callable[
         spend(sum(shard.stored_bytes for shard in manifest.shards))
         for _ in read_checkpoint(reader.provider, manifest):
             pass
-    except Corrupt:
+    except (Corrupt, Unavailable, Invalid) as error:
+        if isinstance(error, Refused):
+            raise
         return False
     return True
 
@@ -157,6 +159,8 @@ class Shelf:
                 if found is None:
                     found = frozenset(shard.path for shard in read_manifest(reader.provider, key).shards)
                 self._named[key] = found
-            except Corrupt:
+            except (Corrupt, Unavailable, Invalid) as error:
+                if isinstance(error, Refused):
+                    raise
                 self.unread = key
         return None if self.unread is not None else set[str]().union(*self._named.values())
