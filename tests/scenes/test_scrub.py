@@ -483,6 +483,20 @@ def test_what_fails_now_and_then_or_is_not_needed_is_not_listed(small: Scene) ->
     assert looking.damaged() == {}
 
 
+def test_what_was_read_between_two_failures_is_not_listed(small: Scene) -> None:
+    spread(small, 2)
+    looking = Scrubbing.of(small)
+    looking.rest()
+    path = next(small.state.needed_paths("data/"))
+    small.clock.advance(31 * ONE_DAY_MS / 1000)
+    looking.task.heard(Unavailable("no", key=KEYS.key(path)))
+    looking.rest()
+    assert not looking.notes.reading.under_way
+    small.clock.advance(1200)
+    looking.task.heard(Unavailable("no", key=KEYS.key(path)))
+    assert looking.damaged() == {}
+
+
 def test_while_the_store_gives_nothing_no_key_is_called_damaged(made: Scene) -> None:
     looking = Scrubbing.of(made)
     looking.rest()

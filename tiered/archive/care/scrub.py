@@ -316,6 +316,7 @@ class Scrubber:
             reach(ScrubPoint.AFTER_DAMAGE)
             return 1
         if seen.read or seen.note == "unneeded":
+            self._failing.pop(seen.path, None)
             self._book.notes = self.notes.sound(seen.path)
         return 0
 
