@@ -379,6 +379,10 @@ def test_what_the_store_never_gives_is_listed_and_holds_nothing_else_back(
     tried(made, looking)
     assert set(looking.damaged()) == {path, last}
     assert looking.damaged()[path] == "an object cannot be read, while the store gives others"
+    made.clock.advance(ONE_DAY_MS / 1000)
+    assert "cannot read an object" not in tried(made, looking, 300), "it is known"
+    assert not looking.notes.listing.under_way
+    assert set(looking.damaged()) == {path, last}
     made.provider.gate = lambda key, start, length: None
     overwrite(made.provider, last, sound)
     looking.later(0.3)

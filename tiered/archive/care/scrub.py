@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tiered.archive.care.notes import DamagedKey, Notebook, Notes, Pass, figures_of, said_of_notes, shown
-from tiered.archive.care.walk import Seen, Walk, is_needed, said_of, unreadable
+from tiered.archive.care.walk import UNREADABLE, Seen, Walk, is_needed, said_of, unreadable
 from tiered.archive.keys import CheckpointKey, CommitKey, parse
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
@@ -253,7 +253,7 @@ class Scrubber:
 
     def _never_given(self, path: str, error: TieredError) -> Corrupt | None:
         """What to list of a key that could not be read; ``None`` where that may be the store's, and for as long as it may
-        pass."""
+        pass. One that is listed for it already is not waited for again."""
         key, now = self._reader.keys.key(path), self._clock.monotonic()
         if error.fields.get("key") != key or isinstance(error, Refused):
             return None
@@ -262,7 +262,8 @@ class Scrubber:
         self._failing[path] = since, now
         while len(self._failing) > FAILING_KEYS:
             del self._failing[next(iter(self._failing))]
-        if now - since < UNREADABLE_SECONDS:
+        known = self.notes.findings.get(path)
+        if now - since < UNREADABLE_SECONDS and (known is None or known.what != UNREADABLE):
             return None
         damage = unreadable(self._reader, path, error)
         del self._failing[path]

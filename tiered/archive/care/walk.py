@@ -29,6 +29,7 @@ from tiered.provider.base import Stored
 
 PAGE_KEYS = 1000
 """Keys of one listing; so many are in memory."""
+UNREADABLE = "an object cannot be read, while the store gives others"
 
 Wanted = Callable[[str, Stored, int | None], bool]
 """Whether all bytes of a path are to be read. The number is that of the commit that added it, ``None`` if no commit did."""
@@ -307,7 +308,7 @@ def unreadable(reader: LogReader, path: str, error: TieredError) -> Corrupt | No
     if error.fields.get("key") != key or isinstance(error, Refused):
         return None
     reader.provider.get(reader.keys.identity, 0, 1)
-    return Corrupt("an object cannot be read, while the store gives others", key=key, found=error.said)
+    return Corrupt(UNREADABLE, key=key, found=error.said)
 
 
 def is_needed(item: ObjectState) -> bool:
