@@ -591,6 +591,21 @@ def test_what_there_was_no_room_for_is_told_until_it_is_listed_or_sound(
     assert looking.task.trouble() is None
 
 
+def test_missing_keys_are_told_though_more_than_can_be_listed(
+    own: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By each walk over the listing, and none of them twice."""
+    monkeypatch.setattr(notes_module, "MOST_FINDINGS", 2)
+    looking = Scrubbing.of(own)
+    looking.rest()
+    gone = [p for p in needed(own) if p.startswith("commit/") and p != build(CommitKey(1))][:5]
+    for path in gone:
+        own.provider.delete(KEYS.key(path))
+    for days in (0.3, 0.3, 31, 0.3, 31):
+        looking.later(days)
+        assert looking.task.figures()["damaged_keys"] == len(gone)
+
+
 def test_notes_that_are_damaged_or_anothers_are_begun_anew(made: Scene, tmp_path: Path) -> None:
     looking = Scrubbing.of(made, tmp_path)
     looking.rest()

@@ -96,7 +96,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Of one archive. ``more``: findings of the walks under way that were not listed. ``last``: the kind of walk that had the
+    """Of one archive. ``more``: findings that there was no room to list. ``last``: the kind of walk that had the
     last turn, "" for none: where both have more to do they take turns, over restarts too."""
 
     archive_id: bytes
@@ -128,9 +128,11 @@ class Notes:
         longer needed."""
         number = self.listing.number
         kept = {path: found for path, found in self.findings.items() if found.walk >= number}
-        return replace(
-            self, listing=self.listing.ended(now_ms), findings=kept, more=self.reading.unlisted
-        )  # what only bytes tell is not met by this walk
+        return replace(self, listing=self.listing.ended(now_ms), findings=kept).counted()
+
+    def counted(self) -> Notes:
+        """With ``more`` as the two walks say: what both met counts once."""
+        return replace(self, more=max(self.listing.unlisted, self.reading.unlisted))
 
     @property
     def read_again(self) -> bool:

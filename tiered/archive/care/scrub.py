@@ -283,9 +283,7 @@ class Scrubber:
             self._book.notes = self.notes.listed(now_ms)
         else:
             self._set(kind, self.notes.reading.ended(now_ms))
-            self._book.notes = replace(
-                self.notes, more=max(self.notes.listing.unlisted, self.notes.reading.unlisted)
-            )
+            self._book.notes = self.notes.counted()
 
     def _walk(self, kind: str) -> Walk:
         whole = self.notes.listing.whole_seq, self.notes.listing.whole_date_ms
@@ -314,6 +312,7 @@ class Scrubber:
             self._book.notes = self.notes.damaged(finding(seen.path, seen.damage, self._clock.now_ms()))
             if self.notes.more > before:
                 self._set(kind, self._pass(kind).met_unlisted())
+                self._book.notes = self.notes.counted()
             reach(ScrubPoint.AFTER_DAMAGE)
             return 1
         if seen.read or seen.note == "unneeded":
