@@ -118,6 +118,11 @@ def test_the_wrapping_key_is_changed_without_writing_data_again(made: Archived) 
     assert made.ask("verify", "--deep", key=made.key(OTHER_KEY)).code == 0
     assert made.ask("key", "rewrap", "--json", key=made.key(OTHER_KEY, KEY)).json == []
     assert made.ask("key", "list").code == 2
+    (kept,) = made.files().keys() - before.keys()
+    Path(kept).write_bytes(b"!" + Path(kept).read_bytes()[1:])
+    status = made.ask("status", "--json", key=made.key(KEY))
+    assert status.code == 0, "the other wrapping opens it"
+    assert "a data key of the archive is not one" in status.json["encryption"]
 
 
 def test_doctor_looks_at_the_key(made: Archived) -> None:

@@ -197,6 +197,18 @@ def test_one_damaged_wrapping_costs_nothing_that_another_opens() -> None:
         encrypting(inner).get(KEYS.data(EPOCH, OBJECT_ID))
 
 
+def test_a_damaged_wrapping_keeps_no_other_key_from_being_wrapped_again() -> None:
+    inner = MemoryProvider("", ManualClock())
+    seeded(inner)
+    DataKeys(inner, KEYS.root, wrapping()).make(EPOCH + 1, ARCHIVE_ID, random.Random(3).randbytes)
+    damaged = min(stored.key for stored in inner.list(KEYS.root + DATAKEY_PREFIX))
+    inner.put(damaged, [b"!" + bytes(inner.get(damaged).data)[1:]], create_only=False)
+    both = DataKeys(inner, KEYS.root, wrapping(f"{OTHER_KEY}\n{KEY}"))
+    with pytest.raises(Corrupt, match="a data key of the archive is not one"):
+        both.wrap_again(random.Random(1).randbytes)
+    assert DataKeys(inner, KEYS.root, wrapping(OTHER_KEY)).sole(EPOCH + 1) is not None
+
+
 def test_of_two_data_keys_of_an_epoch_the_damaged_one_is_named_where_it_is_asked_for() -> None:
     inner = MemoryProvider("", ManualClock())
     seeded(inner)

@@ -35,7 +35,7 @@ from tiered.cli.options import (
 from tiered.cli.standing import awaiting_deletion, deleted_topics, forgotten_queues, month, noted_topics
 from tiered.clock import SystemClock
 from tiered.daemon.portfile import WEB_PORT_FILE
-from tiered.errors import TieredError
+from tiered.errors import Corrupt, TieredError
 from tiered.settings import Settings
 from tiered.text.human import Kind
 from tiered.text.prices import read_prices
@@ -130,7 +130,10 @@ def _encryption(opened: OpenedArchive) -> dict[str, object] | str:
     provider, keys = opened.view.log.provider, opened.view.keys
     if not isinstance(provider, Encrypting):
         return "off"
-    wrapped = provider.data_keys(keys.root).newest_wrapped()
+    try:
+        wrapped = provider.data_keys(keys.root).newest_wrapped()
+    except Corrupt as error:  # by another wrapping the archive was opened
+        return error.said
     if not wrapped:
         return "from the next start of the daemon on"
     newest = wrapped[-1]

@@ -220,9 +220,10 @@ class DataKeys:
 
     def wrapped(self) -> list[WrappedKey]:
         """Every wrapping of every data key, by epoch."""
-        with self._lock:
-            paths = self._listed(again=True)
-            return [self._read(path) for epoch in sorted(paths) for path in paths[epoch]]
+        found, damage = self._sound()
+        if damage is not None:
+            raise damage
+        return found
 
     def newest_wrapped(self) -> list[WrappedKey]:
         """The wrappings of the last epoch that has any."""
@@ -231,9 +232,10 @@ class DataKeys:
             return [self._read(path) for path in paths[max(paths)]] if paths else []
 
     def wrap_again(self, random_bytes: Callable[[int], bytes]) -> list[WrappedKey]:
-        """Wrap with the present wrapping key whatever that has not wrapped yet. Nothing is rewritten; those that are new."""
+        """Wrap with the present wrapping key whatever that has not wrapped yet. Nothing is rewritten; those that are new.
+        ``Corrupt`` names a wrapping that is damaged, once all others are wrapped."""
         present, made = self._wrapping.key_id(), []
-        found = self.wrapped()
+        found, damage = self._sound()
         done = {wrapped.key_id for wrapped in found if wrapped.wrapping_key == present}
         for old in found:
             if old.key_id not in done:
@@ -241,7 +243,22 @@ class DataKeys:
                 new = wrap_key(unwrap_key(old, self._wrapping), self._wrapping, random_bytes(16))
                 put_own(self._provider, self._root + new.path, [new.encode()])
                 made.append(new)
+        if damage is not None:
+            raise damage
         return made
+
+    def _sound(self) -> tuple[list[WrappedKey], Corrupt | None]:
+        """Every wrapping that is sound, by epoch, and what is wrong with one that is not."""
+        found: list[WrappedKey] = []
+        damage: Corrupt | None = None
+        with self._lock:
+            paths = self._listed(again=True)
+            for path in (path for epoch in sorted(paths) for path in paths[epoch]):
+                try:
+                    found.append(self._read(path))
+                except Corrupt as error:
+                    damage = damage or error
+        return found, damage
 
     def _listed(self, *, again: bool = False) -> dict[int, list[str]]:
         with self._lock:
