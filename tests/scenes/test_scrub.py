@@ -514,6 +514,26 @@ def test_while_the_store_gives_nothing_no_key_is_called_damaged(made: Scene) -> 
     assert looking.damaged() == {}
 
 
+def test_the_time_in_which_the_store_gave_nothing_counts_for_no_key(small: Scene) -> None:
+    """The first answer after an outage comes between a task's last try and the question whether anything is given."""
+    spread(small, 2)
+    looking = Scrubbing.of(small)
+    looking.rest()
+    path = next(small.state.needed_paths("data/"))
+
+    def away(key: str, start: int, length: int) -> None:
+        raise Unavailable("away", key=key)
+
+    small.provider.gate = away
+    for _ in range(20):
+        with suppress(Unavailable):
+            looking.task.heard(Unavailable("no", key=KEYS.key(path)))
+        small.clock.advance(60)
+    small.provider.gate = lambda key, start, length: None
+    looking.task.heard(Unavailable("no", key=KEYS.key(path)))
+    assert looking.damaged() == {}
+
+
 def test_what_is_no_longer_needed_is_no_damage(own: Scene) -> None:
     path = [p for p in needed(own) if p.startswith("data/") and own.state.object_at(p) is not None][-1]
     flip(own.provider, path, 0)

@@ -18,7 +18,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import ScrubPoint, reach
-from tiered.errors import Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import Corrupt, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Stored
 from tiered.settings.keeping import Scrub
 from tiered.text.human import duration
@@ -254,20 +254,19 @@ class Scrubber:
     def _never_given(self, path: str, error: TieredError) -> Corrupt | None:
         """What to list of a key that could not be read; ``None`` where that may be the store's, and for as long as it may
         pass. One that is listed for it already is not waited for again."""
-        key, now = self._reader.keys.key(path), self._clock.monotonic()
-        if error.fields.get("key") != key or isinstance(error, Refused):
+        now, before = self._clock.monotonic(), self._failing.pop(path, None)
+        damage = unreadable(self._reader, path, error)  # while the store gives nothing, no time is counted
+        if damage is None:
             return None
-        since, last = self._failing.pop(path, (now, now))
+        since, last = before or (now, now)
         since = since if now - last <= STILL_FAILING_SECONDS else now
+        known = self.notes.findings.get(path)
+        if now - since >= UNREADABLE_SECONDS or (known is not None and known.what == UNREADABLE):
+            return damage
         self._failing[path] = since, now
         while len(self._failing) > FAILING_KEYS:
             del self._failing[next(iter(self._failing))]
-        known = self.notes.findings.get(path)
-        if now - since < UNREADABLE_SECONDS and (known is None or known.what != UNREADABLE):
-            return None
-        damage = unreadable(self._reader, path, error)
-        del self._failing[path]
-        return damage
+        return None
 
     def _begin(self, kind: str) -> None:
         head = self._state().head()
