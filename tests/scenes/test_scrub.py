@@ -438,6 +438,25 @@ def test_a_walk_of_a_verb_lists_what_the_store_does_not_give_and_goes_on(
         look(reader, lambda: made.state, made.clock, deep=True)
 
 
+def test_a_walk_of_a_verb_lists_nothing_that_the_store_gives_a_little_later(made: Scene) -> None:
+    """Each object fails once, as where a store is asked for too much."""
+    tried = set[str]()
+    spoilt = next(p for p in needed(made) if p.startswith(("data/", "segment/")))
+    flip(made.provider, spoilt, made.provider.head(KEYS.key(spoilt)).length - 1)
+
+    def fails(key: str, start: int, length: int) -> None:
+        if key != KEYS.identity and key not in tried:
+            tried.add(key)
+            raise Unavailable("slow down", key=key)
+
+    reader, state = made.daemon.log.reader, made.state
+    made.provider.gate = fails
+    found = look(reader, lambda: state, made.clock, deep=True)
+    assert len(tried) > 10
+    assert set(found.notes.findings) == {spoilt}
+    assert "slow" not in found.notes.findings[spoilt].detail
+
+
 @pytest.mark.parametrize("inline_bytes", [0, 1 << 20])
 def test_a_task_that_an_unreadable_object_holds_up_goes_on_without_it(
     tmp_path: Path, inline_bytes: int

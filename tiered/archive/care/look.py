@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tiered.archive.care.notes import Notes
 from tiered.archive.care.scrub import finding
-from tiered.archive.care.walk import Seen, Walk, unreadable
+from tiered.archive.care.walk import UNREADABLE, Seen, Walk, unreadable
 from tiered.archive.keys import CheckpointKey, parse
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.verify import READ_AHEAD
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
-from tiered.errors import Invalid, Unavailable
+from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
 from tiered.provider.wrap import TokenBucket
 
 
@@ -55,7 +56,8 @@ def look(
     bytes_per_second: int = 0,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Look:
-    """Walk over everything; ``follow``: the fold as it is now; ``deep``: read every byte.
+    """Walk over everything; ``follow``: the fold as it is now; ``deep``: read every byte. What the store did not give is asked
+    for once more at the end: it may have been slow, or said that it was asked for too much.
 
     ``progress`` hears of bytes read, or else of keys."""
     bucket = TokenBucket(bytes_per_second, clock) if bytes_per_second else None
@@ -65,7 +67,8 @@ def look(
             clock.wait(bucket.take(byte_count))
 
     notes, sums, why = Notes(reader.identity.archive_id), Counter[str](), Counter[str]()
-    for seen in _steps(reader, _Followed(follow, clock), spend, deep=deep):
+    state = _Followed(follow, clock)
+    for seen in _steps(reader, state, spend, deep=deep):
         sums["read_bytes"] += seen.bytes
         if seen.done:
             sums["keys"] += 1
@@ -74,6 +77,12 @@ def look(
         if seen.damage is not None:
             notes = notes.damaged(finding(seen.path, seen.damage, clock.now_ms()))
         progress(sums["read_bytes"] if deep else sums["keys"])
+    for path in [path for path, found in notes.findings.items() if found.what == UNREADABLE]:
+        with suppress(Unavailable, Invalid):
+            damage = _asked_again(reader, state, spend, path)
+            notes = (
+                notes.sound(path) if damage is None else notes.damaged(finding(path, damage, clock.now_ms()))
+            )
     figures = {name: sums[name] for name in ("keys", "bytes", "read_bytes")} | dict(sorted(why.items()))
     return Look(len(notes.findings) + notes.more, notes, figures)
 
@@ -103,3 +112,13 @@ def _steps(
             passed.add(path)
             after = path if here else after
             yield Seen(path, done=here, damage=damage)
+
+
+def _asked_again(
+    reader: LogReader, follow: Callable[[], ArchiveState], spend: Callable[[int], None], path: str
+) -> Corrupt | NotFound | None:
+    """What is wrong with one path, by all of its bytes."""
+    walk = Walk(reader, follow, spend, lambda other, stored, seq: other == path, ahead=READ_AHEAD)
+    found = (seen for seen in walk.steps(path[:-1]) if seen.done and seen.path >= path)
+    seen = next(found, None)
+    return None if seen is None or seen.path != path else seen.damage
