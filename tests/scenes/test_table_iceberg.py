@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
+from requests.exceptions import Timeout
 
 from tests.kit.aged import Stage, age
 from tests.kit.archiveedits import Edits
@@ -190,6 +191,47 @@ def test_files_of_a_topic_that_is_forgotten_go_though_no_round_saw_it_empty(
         assert own.table("foreign").metadata == before
         own.kept = KeptTables(EMBEDDED, {}, "queues", topics=("Pay*",))
         assert [s.topic for s in own.bring().states] == ["Payments"]
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_tables_of_others_cost_nothing_before_a_topic_is_forgotten_and_hold_no_other_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    with scene(tmp_path, forgets=forgets) as made:
+        age(made, Stage.SEALED)
+        own = Shelf(made, tmp_path)
+        own.bring()
+        own.catalog().create_table(
+            ("queues", "foreign"), Schema(NestedField(1, "a", LongType(), required=False))
+        )
+        if forgets:
+            gone = [queue for queue in made.state.queues() if queue.queue.topic == "Orders"]
+            for queue in gone:
+                Edits(made).trim(queue.queue, queue.max_offset)
+            for queue in gone:
+                Edits(made).forget(queue.queue)
+        opened, asked = keeping.open_catalog, list[str]()
+        monkeypatch.setattr(keeping, "open_catalog", lambda *where: Slow(opened(*where), "foreign", asked))
+        done = own.bring()
+        assert done.troubles == ()
+        assert "Payments" in [s.topic for s in done.states]
+        assert asked == ["foreign"] * forgets
+
+
+class Slow:
+    """A catalog that does not answer for one table, and notes that it was asked."""
+
+    def __init__(self, inner: Any, name: str, asked: list[str]) -> None:
+        self._inner, self._name, self._asked = inner, name, asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def load_table(self, identifier: tuple[str, ...]) -> Any:
+        if identifier[-1] == self._name:
+            self._asked.append(self._name)
+            raise Timeout("no answer")
+        return self._inner.load_table(identifier)
 
 
 def test_files_that_went_go_where_a_catalog_keeps_names_in_lower_case(

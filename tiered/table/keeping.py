@@ -136,7 +136,9 @@ class TableKeeper:
             others -= mine
             if self.shows(topic) and not emptied.isdisjoint(mine):
                 known.add(topic)
-        known.update(filter(self.shows, self._forgotten(catalog, sorted(others))))
+        head = state.head()
+        if head is not None and head.forgotten.queues:
+            known.update(filter(self.shows, self._forgotten(catalog, sorted(others))))
         # Of two that have one name, the one that can have no second comes first.
         for name, _, topic in sorted(
             (table_name(topic), topic == table_name(topic), topic) for topic in known
@@ -145,7 +147,8 @@ class TableKeeper:
 
     def _forgotten(self, catalog: Catalog, names: Sequence[str]) -> Iterator[str]:
         """Topics of tables that no topic of the archive is known by: it was deleted and forgotten, perhaps before a round saw
-        that its files had gone. Whose a table is stands in the table; one that cannot be opened is somebody else's."""
+        that its files had gone. Whose a table is stands in the table; one that cannot be opened is somebody else's. Where one
+        is not answered for, no more are asked for in this round: tables of known topics do not wait for them."""
         from tiered.table.iceberg import owned_topic
 
         namespace = tuple(self._kept.namespace.split("."))
@@ -155,7 +158,7 @@ class TableKeeper:
                     topic = owned_topic(catalog, (*namespace, name), self._archive_id)
             except TieredError as error:
                 if is_unreachable(error):
-                    raise
+                    return
                 continue
             if topic:
                 yield topic
