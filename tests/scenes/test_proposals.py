@@ -29,7 +29,7 @@ from tiered.archive.rewrite.proposal import (
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.sections import Section
 from tiered.crashpoint import ProposalPoint
-from tiered.errors import Corrupt, Refused, Unavailable
+from tiered.errors import Corrupt, Refused, TieredError, Unavailable
 from tiered.model import MessageQueue
 
 
@@ -262,6 +262,42 @@ def test_damage_is_refused(small: Scene, damage: str) -> None:
     assert settle_all(small) == {"refused_proposals": 1}
     assert all_rows(small) == before
     assert 2 not in levels(small)
+
+
+@pytest.mark.parametrize("what", ["the commit", "the proposal", "its file"])
+def test_one_that_cannot_be_judged_now_holds_up_no_other(small: Scene, what: str) -> None:
+    """It is told, neither refused nor forgotten, and settled once what it needs can be read."""
+    before = all_rows(small)
+    names = _proposed(small)
+    key, made = first_proposal(small)
+    error: type[TieredError] = Unavailable
+    failing, others = key if what == "the proposal" else KEYS.key(made.objects[0].path), 5
+    if what == "the commit":  # all but the last are planned on it
+        failing, others, error = KEYS.commit(made.planned_on), 1, Corrupt
+        sound = small.daemon.log.reader.read(made.planned_on - 1)
+        assert sound is not None
+        last = read_proposal(small.provider, names[-1])
+        small.provider.delete(names[-1])
+        on = replace(last, planned_on=made.planned_on - 1, commit_id=sound.commit.commit_id)
+        put_proposal(small.provider, KEYS, 1, b"\xff" * 16, on)
+
+    def fail(asked: str, start: int, length: int) -> None:
+        if asked == failing:
+            raise error("it cannot be read", key=asked)
+
+    passing, small.provider.gate = small.provider.gate, fail
+    task, turn = proposals(small), AtOnceTurn(small.daemon)
+    done = [task.run_once(turn)]
+    while done[-1].more:
+        done.append(task.run_once(turn))
+    assert failing in str(done[-1].trouble)
+    assert [each.figures for each in done].count({}) == 7 - others, (
+        "each is tried once, and then the round ends"
+    )
+    assert sum(int(each.figures.get("accepted_proposals") or 0) for each in done) == others
+    small.provider.gate = passing
+    assert settle_all(small, task)["accepted_proposals"] == 6 - others
+    assert (levels(small), all_rows(small)) == ({2}, before)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import ProposalPoint, reach
-from tiered.errors import Corrupt, NotFound, Refused
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
 from tiered.model import ObjectRef
 
 log = logging.getLogger("tiered.archive")
@@ -40,7 +40,11 @@ class _No(Exception):
 
 
 class Proposals:
-    """The task. A turn settles one proposal of the epoch in force; those of earlier epochs are orphans, and collected."""
+    """The task. A turn settles one proposal of the epoch in force; those of earlier epochs are orphans, and collected.
+
+    One that cannot be judged now, since something that it needs is not given or is damaged, waits for the next round, and no
+    other waits for it.
+    """
 
     name = "proposals"
 
@@ -50,6 +54,8 @@ class Proposals:
         self._interval_seconds = interval_ms / 1000
         self._own_keys = own_keys
         self._settled: set[str] = set()  # proposals and objects of refused ones: no key is ever named again
+        self._passed: set[str] = set()  # in this round
+        self._trouble: str | None = None
         self._next = clock.monotonic() + self._interval_seconds
 
     def due(self, now: float) -> bool:
@@ -67,12 +73,20 @@ class Proposals:
         """Settle the first proposal that is there."""
         path = next(self._waiting(), None)
         if path is None:
+            trouble, self._trouble = self._trouble, None
+            self._passed.clear()
             self._next = self._clock.monotonic() + self._interval_seconds
-            return Done(more=False)
+            return Done(more=False, trouble=trouble)
         try:
             done = self._accept(path, turn)
         except _No as no:
             done = self._refuse(path, no, turn)
+        except (Corrupt, Unavailable, Invalid) as error:
+            if "key" not in error.fields:  # of no object that this one needs
+                raise
+            self._passed.add(path)
+            self._trouble = f"a proposal cannot be judged now: {path}: {error}"
+            return Done(more=True, trouble=self._trouble)
         self._settled.add(path)
         return Done(more=True, figures=done)
 
@@ -86,7 +100,8 @@ class Proposals:
         for stored in reader.provider.list(prefix):
             path = str(reader.keys.path(stored.key))
             made = parse(path)
-            if isinstance(made, ObjectKey) and path not in self._settled and not state.is_retired(path):
+            done = path in self._settled or path in self._passed
+            if isinstance(made, ObjectKey) and not done and not state.is_retired(path):
                 yield path
 
     # ---- checks
