@@ -19,6 +19,7 @@ from tests.kit.movingfold import planned_on_a_moving_fold
 from tests.kit.proposing import Elsewhere, proposals, settle_all, waiting
 from tests.kit.sealing import after_midnight, all_rows, seal_all
 from tiered import crashpoint
+from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.rewrite.proposal import (
     Proposal,
     decode_proposal,
@@ -286,7 +287,8 @@ def test_one_that_cannot_be_judged_now_holds_up_no_other(small: Scene, what: str
             raise error("it cannot be read", key=asked)
 
     passing, small.provider.gate = small.provider.gate, fail
-    task, turn = proposals(small), AtOnceTurn(small.daemon)
+    own_keys, turn = OwnKeys(), AtOnceTurn(small.daemon)
+    task = proposals(small, own_keys)
     done = [task.run_once(turn)]
     while done[-1].more:
         done.append(task.run_once(turn))
@@ -295,6 +297,7 @@ def test_one_that_cannot_be_judged_now_holds_up_no_other(small: Scene, what: str
         "each is tried once, and then the round ends"
     )
     assert sum(int(each.figures.get("accepted_proposals") or 0) for each in done) == others
+    assert own_keys.given_up() == [], "a collection meanwhile names no file of it"
     small.provider.gate = passing
     assert settle_all(small, task)["accepted_proposals"] == 6 - others
     assert (levels(small), all_rows(small)) == ({2}, before)

@@ -146,9 +146,11 @@ class Proposals:
     def _commit(self, path: str, made: Proposal, turn: Turn) -> Figures:
         paths = tuple(item.path for item in made.objects)
         with ExitStack() as stack:
-            counted = [stack.enter_context(self._own_keys.making(p)) for p in paths]
+            stack.enter_context(self._own_keys.holding(paths))
             try:
                 replacements = tuple(self._checked(item, turn) for item in made.objects)
+                # Given up from here on, if its commit does not count: what cannot be read now is checked again.
+                counted = [stack.enter_context(self._own_keys.making(p)) for p in paths]
                 runs = table(list(made.values), RUN_RECORD_DTYPE)
                 job = Job(made.keys, made.values, runs, np.zeros(len(runs), np.int64), ())
                 reach(ProposalPoint.BEFORE_ACCEPTED)
@@ -188,6 +190,8 @@ class Proposals:
         """One ``Retire`` of the proposal and of those of its files that the fold does not know."""
         log.warning("a proposal is refused", extra={"path": path, "why": no.why})
         self._settled.update(no.paths)
+        for each in no.paths:
+            self._own_keys.give_up(each)
         self._retire(path, no.paths, turn)
         return {"refused_proposals": 1}
 
