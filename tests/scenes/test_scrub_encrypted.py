@@ -8,18 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.archiveedits import start_again
 from tests.kit.assemble import KEYS
 from tests.kit.encryption import OTHER_KEY, encrypting
 from tests.kit.fetchscene import Scene, scene
-from tests.kit.merging import merge_all, spread
+from tests.kit.merging import AtOnceTurn, merge_all, spread
 from tests.kit.scrubbing import Scrubbing, flip, overwrite, paths, stored_bytes
 from tiered.archive.care.look import look
+from tiered.archive.care.mend import MEND_AGAIN_SECONDS, Mend
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.encryption.provider import Encrypting
+from tiered.archive.keys import Area
 from tiered.archive.log.identity import read_identity
+from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.log.reader import LogReader
+from tiered.archive.rewrite.merge import MergeOptions
+from tiered.archive.rewrite.mergeplan import Bounds
+from tiered.archive.rewrite.writing import Layout
+from tiered.clock import ManualClock
 from tiered.errors import Refused
 from tiered.provider.base import Provider
+from tiered.provider.memory import MemoryProvider
 
 
 @pytest.fixture(params=["in objects", "inside commits"])
@@ -91,3 +100,47 @@ def test_without_the_key_nothing_is_called_damaged(made: Scene, text: str | None
     with pytest.raises(Refused):
         reader = LogReader(provider, KEYS, read_identity(provider, KEYS))
         look(reader, lambda: made.state, made.clock, deep=True)
+
+
+@pytest.mark.parametrize("made", ["in objects"], indirect=True)
+def test_a_data_key_that_is_gone_is_put_again_from_the_copy(made: Scene) -> None:
+    """Without it nobody lists the bucket, so no walk could say that it is gone."""
+    for _ in range(2):
+        start_again(made)
+        made.send(3)
+    below, copied = stored(made), MemoryProvider("", ManualClock())
+    for each in below.list(KEYS.root):
+        copied.put(each.key, [bytes(below.get(each.key).data)])
+    _, lost, *_ = [each.key for each in below.list(KEYS.prefix(Area.DATAKEY))]
+    whole = bytes(below.get(lost).data)
+    below.delete(lost)
+    made.provider.inner = encrypting(below)  # as after a restart
+    looking = Scrubbing.of(made)
+    for _ in range(2):
+        with pytest.raises(Refused, match="data key of an epoch is gone"):
+            looking.rest()
+    options = MergeOptions(1.0, 1000, Bounds(4096, 4096, 2, 1 << 20, 1000), Layout(4096, 1, 1 << 16))
+    opened: list[Provider] = []
+
+    def copy() -> Provider:
+        opened.append(encrypting(copied))
+        return opened[-1]
+
+    def mend() -> Mend:
+        return Mend(made.daemon.log, made.clock, options, OwnKeys(), looking.book, copy)
+
+    damaged = bytes([whole[0] ^ 1]) + whole[1:]
+    copied.put(lost, [damaged], create_only=False)
+    assert not mend().run_once(AtOnceTurn(made.daemon)).more, "what the copy has is not a key"
+    copied.put(lost, [whole], create_only=False)
+    task = mend()
+    assert task.due(made.clock.monotonic())
+    assert task.run_once(AtOnceTurn(made.daemon)).figures == {"put_keys": 1}
+    assert (below.get(lost).data, len(opened)) == (whole, 2)
+    assert not task.run_once(AtOnceTurn(made.daemon)).more
+    looking.later()
+    assert looking.damaged() == {}
+    made.clock.advance(MEND_AGAIN_SECONDS)
+    assert task.due(made.clock.monotonic())
+    assert not task.run_once(AtOnceTurn(made.daemon)).more
+    assert len(opened) == 2, "where none is gone the copy is not asked"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.loose import LooseChecks
+from tiered.archive.care.lostkeys import put_lost_keys
 from tiered.archive.care.notes import Notebook
 from tiered.archive.care.othercopy import OtherCopy, fitting_commit
 from tiered.archive.care.rebuild import rebuilt
@@ -80,13 +81,18 @@ class Mend:
         self._copy = None if copy is None else OtherCopy(log.reader, copy)
         self._local = local
         self._random_bytes = random_bytes
+        encrypts = log.reader.provider.capabilities.encryptor is not None
+        self._keys_from = self._copy if encrypts else None
+        self._keys_looked = False  # in this round
         self._tried: set[str] = set()
         self._left = False  # by the last round, so that another one says when it no longer is
         self._next = clock.monotonic()
 
     def due(self, now: float) -> bool:
-        """While a round is under way; when something is listed, or was left by the last one, and its hour is over."""
-        return now >= self._next and bool(self._book.notes.findings or self._tried or self._left)
+        """While a round is under way; when something is listed, or was left by the last one, and its hour is over. Where data
+        keys may be gone nothing can be listed: each hour."""
+        listed = bool(self._book.notes.findings or self._tried or self._left)
+        return now >= self._next and (listed or self._keys_from is not None)
 
     def plan(self) -> Outlook:
         """See ``Task``. It asks the store what is missing."""
@@ -104,12 +110,16 @@ class Mend:
         return Outlook(count, said, {"mendable_keys": count, "damaged_keys": len(remedies)}, rows, trouble)
 
     def run_once(self, turn: Turn) -> Done:
-        """Mend the first that was not tried in this round."""
+        """Mend the first that was not tried in this round; before all, data keys that are gone."""
+        count = 0 if self._keys_looked else self._lost_keys()
+        if count:
+            return Done(True, {"put_keys": count})
         # a missing commit is known by the one behind it
         listed = sorted(self._book.notes.findings, reverse=True)
         path = next((p for p in listed if p not in self._tried), None)
         if path is None:
             self._left = bool(self._tried)
+            self._keys_looked = False
             self._tried.clear()
             self._next = self._clock.monotonic() + MEND_AGAIN_SECONDS
             return Done(more=False)
@@ -135,6 +145,17 @@ class Mend:
             self._book.notes = self._book.notes.sound(path)
             self._book.keep()
         return Done(True, figures)
+
+    def _lost_keys(self) -> int:
+        """Data keys that were put again; none where the copy does not answer: who needs one says which it is."""
+        self._keys_looked = True
+        head = self._log.proven().head()
+        if self._keys_from is None or head is None:
+            return 0
+        try:
+            return put_lost_keys(self._log.reader, self._keys_from.whole, head.epoch)
+        except NotFound:
+            return 0
 
     def _remedy(self, path: str, fold: ArchiveState) -> Remedy:
         """What is to be done about a listed key, by what the store and the fold say of it now."""

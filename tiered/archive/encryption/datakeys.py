@@ -128,9 +128,9 @@ class DataKeys:
             return True
         with self._lock:
             paths = self._listed()
-            if epoch not in paths and epoch > self._heard:
-                self._heard = epoch
-                paths = self._listed(again=True)
+            if epoch not in paths and (epoch > self._heard or (paths and epoch > min(paths))):
+                self._heard = max(self._heard, epoch)
+                paths = self._listed(again=True)  # one that was gone may have been put again
             if epoch not in paths and paths and epoch > min(paths):
                 raise self.missing(epoch)
             return epoch in paths
