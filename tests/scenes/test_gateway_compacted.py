@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.archiveedits import Edits
+from tests.kit.archiveedits import Edits, rewind
 from tests.kit.assemble import AtOnce
 from tests.kit.fetchscene import ORDERS, Scene, scene
 from tests.kit.gatewaydesk import at_default_level
@@ -155,6 +155,20 @@ def test_what_went_while_pages_are_read(keyed: Scene) -> None:
         keyed.provider.spoil = lambda key, start, data: data if "/data/" not in key else bytes(len(data))
         broken = served.json(f"{PATH}?count=3&offset={rows[6][0]}")
         assert (broken["error"]["status"], broken["end"], broken["next_offset"]) == (500, False, rows[6][0])
+
+
+def test_a_queue_whose_end_was_lost_and_written_anew(keyed: Scene) -> None:
+    """It ends where it did, in its old generation, and is decided anew all the same: what was decided is of other messages."""
+    with pages(keyed, Compaction(min_messages=1000, renew_percent=25)) as served:
+        first, before = served.json(f"{PATH}?count=2"), keyed.state.queue(ORDERS)
+        rewind(keyed, keyed.broker.sent[-1][0])
+        after = keyed.state.queue(ORDERS)
+        assert before is not None
+        assert after is not None
+        assert (after.generation, after.max_offset) == (before.generation, before.max_offset)
+        keyed.clock.advance(5)
+        assert read_on(served, 3, first["next_offset"])[0] == wanted(keyed)[2:]
+        assert read_on(served, 1000)[0] == wanted(keyed)
 
 
 def test_queues_that_are_not_there(keyed: Scene) -> None:

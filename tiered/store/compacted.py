@@ -118,6 +118,14 @@ class DecidedMessages:
         self._view, self._queue = view, queue
         self.found = found
 
+    def stands(self, view: View) -> bool:
+        """Whether the queue neither began anew since, nor lost its end: it may end where it did and hold other messages."""
+        known = view.known(self._queue)
+        if known is None or known.generation is None or known.generation != self.generation:
+            return False
+        closed = view.state.closed_table(self._queue, known.generation)["closed_by"]
+        return not bool((closed > self.commit).any())
+
     def still_there(self, view: View, offsets: Ints) -> Ints:
         """Those of ``offsets`` whose messages a view still has; they are read from it from now on.
 

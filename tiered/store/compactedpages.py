@@ -75,13 +75,15 @@ class CompactedPages:
         return CompactedPage(decided.commit, decided.first, following, last, records)
 
     def _good(self, queue: MessageQueue, offset: int | None) -> _Kept | None:
-        """What was decided before, unless there is more by now and it is old, or ends before what is asked for."""
+        """What was decided before, unless the queue lost its end since, or there is more by now and it is old, or ends before
+        what is asked for."""
         with self._lock:
             kept = self._kept.get(queue)
         if kept is None:
             return None
-        known = self._follower.ready().known(queue)
-        if known is None or known.generation != kept.decided.generation:
+        view = self._follower.ready()
+        known = view.known(queue)
+        if known is None or not kept.decided.stands(view):
             return None
         if known.max_offset == kept.decided.end and known.min_offset == kept.decided.first:
             return kept
