@@ -32,7 +32,9 @@ from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.read.compaction import CompactedQueue
 from tiered.archive.read.projection import newest_projection, read_projection
 from tiered.archive.read.view import View
+from tiered.archive.rewrite import projectionbuild
 from tiered.codec.checksum import crc32c
+from tiered.codec.format import projection as projection_format
 from tiered.codec.format.projection import (
     KEY_ENTRY,
     ProjectionHead,
@@ -242,6 +244,66 @@ def test_a_damaged_one_is_not_believed_and_made_anew(small: Scene) -> None:
     found = newest_projection(view_of(small), ORDERS)
     assert found is not None
     assert found.path != path
+    assert projected(small) == folded(small)
+
+
+@pytest.mark.parametrize("put", [False, True])
+def test_what_is_left_of_a_damaged_one_counts_for_nothing(
+    small: Scene, monkeypatch: pytest.MonkeyPatch, put: bool
+) -> None:
+    """It speaks of messages that are read anew later, or not for this projection, and that the broker may lose before."""
+    for module in (projectionbuild, projection_format):
+        monkeypatch.setattr(module, "CHUNK_ENTRIES", 16)
+    send_keyed(small, random.Random(1), 200, 60)
+    project_all(small, projecting(small, messages=10_000))
+    (path,) = stored_projections(small)
+    found = read_projection(small.provider, KEYS.key(path), path)
+    assert len(found.head.chunks) > 2
+    spoilt = bytearray(small.provider.get(KEYS.key(path)).data)
+    spoilt[found.head.chunks[-1].position + 30] ^= 4
+    small.provider.delete(KEYS.key(path))
+    small.provider.put(KEYS.key(path), [bytes(spoilt)])
+    send_keyed(small, random.Random(2), 3, 60)
+    task = projecting(small, messages=100)
+    for _ in range(100):
+        task.run_once(AtOnceTurn(small.daemon))
+        if len(stored_projections(small)) == 2 if put else task._build is not None:
+            break
+    plain = [m for m, _ in small.broker.sent[-60:-40] if not m.sys_flag]
+    rewind(small, plain[0])
+    send_keyed(small, random.Random(3), 60, 10)
+    if not put:
+        task._log = small.daemon.log
+        project_all(small, task)
+        project_all(small, projecting(small))
+    assert newest_projection(view_of(small), ORDERS) is not None
+    assert projected(small) == folded(small)
+
+
+def test_what_was_read_before_an_error_counts_for_nothing_once_it_is_lost(small: Scene) -> None:
+    send_keyed(small, random.Random(1), 200, 60)
+    merge_all(small.daemon)
+    send_keyed(small, random.Random(2), 40, 60)
+    task = projecting(small, messages=10_000, turn_bytes=1 << 20)
+    task.run_once(AtOnceTurn(small.daemon))
+
+    class Ending(AtOnceTurn):
+        def spend(self, byte_count: int) -> None:
+            super().spend(byte_count)
+            if sum(self.spent) > 15_000:
+                raise Unavailable("the store is away")
+
+    with pytest.raises(Unavailable):
+        task.run_once(Ending(small.daemon))
+    build = task._build
+    assert build is not None
+    plain = [m for m, _ in small.broker.sent[30:50] if not m.sys_flag]
+    rewind(small, plain[0])
+    send_keyed(small, random.Random(3), 210, 10)
+    task._log = small.daemon.log
+    project_all(small, task)
+    project_all(small, projecting(small))
+    assert newest_projection(view_of(small), ORDERS) is not None
     assert projected(small) == folded(small)
 
 

@@ -51,7 +51,7 @@ class BuildBounds:
 @dataclass(slots=True)
 class ProjectionBuild:
     """Records of ``queue`` below ``position`` are in ``entries``, those up to ``target`` will be; the last of them came with
-    commit ``last_commit``. Of one thread; ``close`` ends it."""
+    commit ``last_commit``. It was begun at commit ``since``. Of one thread; ``close`` ends it."""
 
     queue: MessageQueue
     generation: int
@@ -59,6 +59,7 @@ class ProjectionBuild:
     position: int
     target: int
     entries: KeyEntries
+    since: int
     last_commit: int | None = None
     without_key: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
@@ -70,7 +71,7 @@ class ProjectionBuild:
         """Begin with what ``base`` says, which holds at the view's commit, or at the queue's first message; ``None`` if there
         is none. A base that is damaged counts as absent."""
         found = view.known(queue)
-        if found is None or found.generation is None or not found.messages:
+        if view.head is None or found is None or found.generation is None or not found.messages:
             return None
         stack = ExitStack()
         directory = _emptied(bounds.directory, stack)
@@ -79,8 +80,8 @@ class ProjectionBuild:
         most = bounds.messages if base is None else max(bounds.messages, base.head.entries)
         end = found.max_offset
         made = cls(
-            queue, found.generation, bounds, first.start, min(end, first.start + most), entries, stack=stack
-        )
+            queue, found.generation, bounds, first.start, min(end, first.start + most), entries, view.head.seq, stack=stack
+        )  # fmt: skip
         if base is not None:
             try:
                 straddling = straddling_offset(_runs(view), first)
@@ -89,7 +90,8 @@ class ProjectionBuild:
                     entries.add(entries_left(some, first.start, straddling))
             except (Corrupt, NotFound):
                 log.warning("a projection is damaged, and made anew", extra={"path": base.path})
-                return made  # with entries that are true all the same
+                made.close()  # what it said of messages behind the target may no longer be so when that is put
+                return cls.begin(view, queue, None, bounds, turn)
             made.position, made.target = base.head.end, min(end, base.head.end + most)
             made.last_commit, made.without_key = base.head.last_commit, base.head.without_key
         return made
@@ -107,6 +109,9 @@ class ProjectionBuild:
         """Whether what was read is still what the queue holds."""
         known = view.known(self.queue)
         if known is None or known.generation != self.generation or known.min_offset >= self.target:
+            return False
+        # After an error entries speak of messages behind the position, too.
+        if (view.state.closed_table(self.queue, self.generation)["closed_by"] > self.since).any():
             return False
         if self.last_commit is None or self.position <= known.min_offset:  # nothing of it is left
             return known.messages > 0
