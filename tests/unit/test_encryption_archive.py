@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.kit.assemble import KEYS, Assembly, assemble, live_rows
-from tests.kit.encryption import OTHER_KEY, encrypting
+from tests.kit.encryption import KEY, OTHER_KEY, encrypting, wrapping
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.encryption.datakeys import DataKeys
+from tiered.archive.encryption.wrapping import LocalKeys
 from tiered.archive.keys import Area, build, segment_key
 from tiered.archive.log.identity import ensure_identity, read_identity
 from tiered.archive.log.reader import LogReader
@@ -212,6 +214,19 @@ def test_a_data_key_that_is_gone(broker: Crafted, stored: MemoryProvider, clock:
         encrypting(stored).get(newer, 0, 10)
     stored.delete(newer)
     assert verify(encrypting(stored)).sound
+
+
+def test_a_data_key_that_could_not_be_unwrapped_is_not_stored(stored: MemoryProvider) -> None:
+    """The key file is replaced while a data key is wrapped: what names the one key was wrapped by the other."""
+    texts = iter([KEY, OTHER_KEY])
+    changing = LocalKeys("encryption.key_file", lambda: next(texts, f"{OTHER_KEY}\n{KEY}"))
+    keys = DataKeys(stored, KEYS.root, changing)
+    with pytest.raises(Refused):
+        keys.make(1, b"a" * 16, random.Random(1).randbytes)
+    assert bytes_of(stored) == {}
+    keys.make(1, b"a" * 16, random.Random(1).randbytes)
+    later = DataKeys(stored, KEYS.root, wrapping(OTHER_KEY))
+    assert later.newest() == keys.newest()
 
 
 def test_an_epoch_that_was_opened_twice(broker: Crafted, stored: MemoryProvider, clock: ManualClock) -> None:

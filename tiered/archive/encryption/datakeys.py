@@ -76,11 +76,14 @@ def read_wrapped_key(provider: Provider, path: str, key: str) -> WrappedKey:
 
 
 def wrap_key(data_key: DataKey, wrapping: WrappingKey, object_id: bytes) -> WrappedKey:
-    """A data key wrapped, together with a proof of what it is for."""
+    """A data key wrapped, together with a proof of what it is for. ``Refused`` if it cannot be unwrapped again: the wrapping
+    key was changed in between, or a command answered something else."""
     key_id = wrapping.key_id()
     wrapped = wrapping.wrap(data_key.secret + _proof(data_key.archive_id, data_key.epoch, data_key.key_id))
     path = build(ObjectKey(Area.DATAKEY, data_key.epoch, object_id))
-    return WrappedKey(path, data_key.archive_id, data_key.epoch, data_key.key_id, key_id, wrapped)
+    made = WrappedKey(path, data_key.archive_id, data_key.epoch, data_key.key_id, key_id, wrapped)
+    unwrap_key(made, wrapping)
+    return made
 
 
 def unwrap_key(found: WrappedKey, wrapping: WrappingKey) -> DataKey:
