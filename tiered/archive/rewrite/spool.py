@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import tempfile
 from types import TracebackType
@@ -52,7 +53,10 @@ class Spool:
     def close(self) -> None:
         """Give the space back; whoever still looks at the bytes keeps it until then."""
         self._mapped = None
-        self._file.close()
+        with contextlib.suppress(
+            OSError
+        ):  # of a full disk once more: what is left in the buffer nobody wants
+            self._file.close()
 
     def __enter__(self) -> Spool:
         return self
