@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import tempfile
 import tracemalloc
@@ -21,6 +23,7 @@ from tests.kit.projecting import send_keyed
 from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.read.compaction import KEY_ENTRY, CompactedQueue, KeyEntries, newest_messages
 from tiered.archive.read.view import View
+from tiered.errors import Unavailable
 from tiered.model import MessageQueue
 
 MEMORY = (1 << 20, 4096, 64)
@@ -95,6 +98,24 @@ def test_files_are_gone_afterwards_and_messages_without_a_key_are_counted(
     assert not any(directory.iterdir())
     without = [m for m, _ in small.broker.sent if not m.properties.get("KEYS", "").strip()]
     assert found.without_key == len(without) > 0
+
+
+def test_the_outcome_has_its_room_before_it_is_written(
+    small: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file with holes that is mapped a full disk would end the process."""
+    send_keyed(small, random.Random(9), 40, 40)
+    asked: list[int] = []
+
+    def full(descriptor: int, offset: int, length: int) -> None:
+        asked.append(length)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    found = CompactedQueue(view(small), ORDERS, memory_bytes=8, directory=str(tmp_path))
+    with pytest.raises(Unavailable, match="the disk is full"):
+        list(found.offsets())
+    assert len(asked) == 1
 
 
 def test_the_verb_shows_what_is_kept_at_a_commit(tmp_path: Path) -> None:

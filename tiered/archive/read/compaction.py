@@ -7,6 +7,7 @@ into local files, each of which is then small enough; the outcome is one bit for
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -124,7 +125,7 @@ class CompactedQueue:
         try:
             made = tempfile.TemporaryFile(dir=self._directory, prefix=_PREFIX)  # noqa: SIM115 - the stack closes it
             file = stack.enter_context(made)
-            file.truncate(length)
+            os.posix_fallocate(file.fileno(), 0, length)  # a page that finds no room later ends the process
         except OSError as error:
             raise _unwritable(error) from error
         return np.memmap(file, np.uint8, "r+", shape=(length,))
