@@ -229,6 +229,23 @@ def test_a_data_key_that_could_not_be_unwrapped_is_not_stored(stored: MemoryProv
     assert later.newest() == keys.newest()
 
 
+def test_keys_are_changed_again_though_the_first_one_was_dropped(stored: MemoryProvider) -> None:
+    """Each data key is wrapped by any of its wrappings that opens, whichever is listed first, and one that is damaged keeps no
+    other from it."""
+    third, chance = "1e" * 32, random.Random(8)
+    for epoch in range(1, 9):
+        DataKeys(stored, KEYS.root, wrapping(KEY)).make(epoch, b"a" * 16, chance.randbytes)
+    secrets = [DataKeys(stored, KEYS.root, wrapping(KEY)).sole(epoch) for epoch in range(1, 9)]
+    for text in (f"{OTHER_KEY}\n{KEY}", f"{third}\n{OTHER_KEY}"):
+        assert len(DataKeys(stored, KEYS.root, wrapping(text)).wrap_again(chance.randbytes)) == 8
+    assert [DataKeys(stored, KEYS.root, wrapping(third)).sole(epoch) for epoch in range(1, 9)] == secrets
+    first = next(s.key for s in stored.list(KEYS.prefix(Area.DATAKEY)))
+    stored.put(first, [b"damaged"], create_only=False)
+    last = DataKeys(stored, KEYS.root, wrapping(f"{'2d' * 32}\n{third}\n{OTHER_KEY}\n{KEY}"))
+    assert len(last.wrap_again(chance.randbytes)) == 8
+    assert last.wrap_again(chance.randbytes) == []
+
+
 def test_an_epoch_that_was_opened_twice(broker: Crafted, stored: MemoryProvider, clock: ManualClock) -> None:
     """A bucket that lost its newest commits: their numbers and their epoch are used again, by another data key."""
     send(broker)

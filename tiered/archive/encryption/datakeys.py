@@ -12,7 +12,7 @@ from tiered.archive.encryption.wrapping import WrappingKey
 from tiered.archive.keys import DATAKEY_PREFIX, Area, ObjectKey, build, parse
 from tiered.codec.format.encryption import KEY_BYTES, KEY_ID_BYTES, DataKey
 from tiered.codec.summedline import decode_line, encode_line
-from tiered.errors import Corrupt, NotFound, Refused
+from tiered.errors import Corrupt, NotFound, Refused, TieredError
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
 from tiered.version import FORMAT_VERSION
@@ -223,10 +223,9 @@ class DataKeys:
 
     def wrapped(self) -> list[WrappedKey]:
         """Every wrapping of every data key, by epoch."""
-        found, damage = self._sound()
-        if damage is not None:
-            raise damage
-        return found
+        with self._lock:
+            paths = self._listed(again=True)
+            return [self._read(path) for epoch in sorted(paths) for path in paths[epoch]]
 
     def newest_wrapped(self) -> list[WrappedKey]:
         """The wrappings of the last epoch that has any."""
@@ -235,33 +234,22 @@ class DataKeys:
             return [self._read(path) for path in paths[max(paths)]] if paths else []
 
     def wrap_again(self, random_bytes: Callable[[int], bytes]) -> list[WrappedKey]:
-        """Wrap with the present wrapping key whatever that has not wrapped yet. Nothing is rewritten; those that are new.
-        ``Corrupt`` names a wrapping that is damaged, once all others are wrapped."""
+        """Wrap with the present wrapping key whatever that has not wrapped yet, by any wrapping that opens. Nothing is
+        rewritten; those that are new. Where a data key does not open the error is raised once all others are wrapped."""
         present, made = self._wrapping.key_id(), []
-        found, damage = self._sound()
-        done = {wrapped.key_id for wrapped in found if wrapped.wrapping_key == present}
-        for old in found:
-            if old.key_id not in done:
-                done.add(old.key_id)
-                new = wrap_key(unwrap_key(old, self._wrapping), self._wrapping, random_bytes(16))
-                put_own(self._provider, self._root + new.path, [new.encode()])
-                made.append(new)
-        if damage is not None:
-            raise damage
+        failure: TieredError | None = None
+        for epoch in sorted(self._listed(again=True)):
+            try:
+                for wrappings in self._wrappings(epoch).values():
+                    if all(old.wrapping_key != present for old in wrappings):
+                        new = wrap_key(self._unwrapped(wrappings), self._wrapping, random_bytes(16))
+                        put_own(self._provider, self._root + new.path, [new.encode()])
+                        made.append(new)
+            except (Corrupt, Refused) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
         return made
-
-    def _sound(self) -> tuple[list[WrappedKey], Corrupt | None]:
-        """Every wrapping that is sound, by epoch, and what is wrong with one that is not."""
-        found: list[WrappedKey] = []
-        damage: Corrupt | None = None
-        with self._lock:
-            paths = self._listed(again=True)
-            for path in (path for epoch in sorted(paths) for path in paths[epoch]):
-                try:
-                    found.append(self._read(path))
-                except Corrupt as error:
-                    damage = damage or error
-        return found, damage
 
     def _listed(self, *, again: bool = False) -> dict[int, list[str]]:
         with self._lock:
