@@ -218,6 +218,10 @@ FOREIGN: dict[str, tuple[Callable[[Proposal], Proposal], bool]] = {
         lambda p: changed(path=p.objects[0].path.replace("/0000000001-", "/0000000002-"))(p), False
     ),
     "what is no object's key": (changed(path="archive.json"), False),
+    "an object without sections": (changed(sections={}), False),
+    "an object twice": (lambda p: replace(p, objects=p.objects * 2), False),
+    "keys of nothing": (lambda p: replace(p, keys=tuple(b"zz" for _ in p.keys)), False),
+    "keys of no run": (lambda p: replace(p, keys=tuple(b"Q" + k[1:] for k in p.keys)), False),
     "another length": (_other_length, True),
     "another footer": (_other_footer, True),
     "runs that its file has not": (_other_runs, True),

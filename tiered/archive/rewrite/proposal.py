@@ -7,6 +7,7 @@ FORMAT.md, "Proposal".
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,8 @@ import numpy.typing as npt
 from tiered.archive.keys import ArchiveKeys, Area, ObjectKey, build
 from tiered.archive.log.flush import DataObject
 from tiered.archive.rewrite.swap import TARGET_COLUMNS, Replacement
-from tiered.archive.rewrite.writing import Target
+from tiered.archive.rewrite.writing import Target, place_of
+from tiered.archive.state.keys import CLOSED, RUN
 from tiered.archive.state.layout import RUN_RECORD_DTYPE
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.directory import Directory
@@ -142,14 +144,23 @@ def decode_proposal(data: Buffer, *, key: str) -> Proposal:
         len(values) != width * len(keys)
         or not keys
         or not objects
-        or not all(isinstance(k, bytes) and k for k in keys)
+        or not all(isinstance(k, bytes) and _is_run(k) for k in keys)
     ):
         raise _malformed(key)
-    return Proposal(
-        archive_id, seq, commit_id, tuple(keys),
-        tuple(values[at : at + width] for at in range(0, len(values), width)),
-        tuple(_object(each, key) for each in objects),
-    )  # fmt: skip
+    found = tuple(_object(each, key) for each in objects)
+    if len({each.path for each in found}) != len(found):
+        raise _malformed(key)
+    records = tuple(values[at : at + width] for at in range(0, len(values), width))
+    return Proposal(archive_id, seq, commit_id, tuple(keys), records, found)
+
+
+def _is_run(key: bytes) -> bool:
+    """Whether it is what the fold has of a run."""
+    try:
+        place_of(key)
+    except (LookupError, ValueError, struct.error):
+        return False
+    return key[:1] in (RUN, CLOSED)
 
 
 def _object(value: Any, key: str) -> ProposedObject:
@@ -166,7 +177,7 @@ def _object(value: Any, key: str) -> ProposedObject:
             columns, rest = unpack_table(packed, TARGET_COLUMNS, key=key, position=0)
             runs = narrow(columns, _RUNS_DTYPE, what=_WHAT, key=key, position=0)
             found = tuple(_target(each, key) for each in targets)
-            if len(rest) or len(found) != len(runs) or not len(runs):
+            if len(rest) or len(found) != len(runs) or not len(runs) or not sections:
                 raise _malformed(key)
             places = {number: _section(number, section, key) for number, section in sections.items()}
             return ProposedObject(path, object_id, level, length, places, runs, found)
