@@ -244,6 +244,22 @@ def test_keys_are_changed_again_though_the_first_one_was_dropped(stored: MemoryP
     last = DataKeys(stored, KEYS.root, wrapping(f"{'2d' * 32}\n{third}\n{OTHER_KEY}\n{KEY}"))
     assert len(last.wrap_again(chance.randbytes)) == 8
     assert last.wrap_again(chance.randbytes) == []
+    assert len(last.wrapped()) == 8 * 4 - 1
+
+
+def test_a_damaged_wrapping_is_left_out_of_what_is_shown(stored: MemoryProvider) -> None:
+    """As nothing is lost with it, neither the list of keys nor the status of the archive ends in an error."""
+    keys, chance = DataKeys(stored, KEYS.root, wrapping(f"{OTHER_KEY}\n{KEY}")), random.Random(8)
+    DataKeys(stored, KEYS.root, wrapping(KEY)).make(1, b"a" * 16, chance.randbytes)
+    keys.wrap_again(chance.randbytes)
+    damaged, other = [s.key for s in stored.list(KEYS.prefix(Area.DATAKEY))]
+    stored.put(damaged, [b"damaged"], create_only=False)
+    shown = DataKeys(stored, KEYS.root, wrapping(f"{OTHER_KEY}\n{KEY}"))
+    assert [KEYS.key(each.path) for each in shown.wrapped()] == [other]
+    assert shown.newest_wrapped() == shown.wrapped()
+    stored.put(other, [b"damaged"], create_only=False)
+    with pytest.raises(Corrupt):
+        DataKeys(stored, KEYS.root, wrapping(KEY)).newest_wrapped()
 
 
 def test_an_epoch_that_was_opened_twice(broker: Crafted, stored: MemoryProvider, clock: ManualClock) -> None:

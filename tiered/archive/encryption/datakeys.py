@@ -222,16 +222,15 @@ class DataKeys:
             self._listed(again=True)
 
     def wrapped(self) -> list[WrappedKey]:
-        """Every wrapping of every data key, by epoch."""
+        """Every wrapping of every data key, by epoch; of damaged ones those of epochs that have no other are ``Corrupt``."""
         with self._lock:
-            paths = self._listed(again=True)
-            return [self._read(path) for epoch in sorted(paths) for path in paths[epoch]]
+            return [each for epoch in sorted(self._listed(again=True)) for each in self._sound(epoch)]
 
     def newest_wrapped(self) -> list[WrappedKey]:
         """The wrappings of the last epoch that has any."""
         with self._lock:
             paths = self._listed(again=True)
-            return [self._read(path) for path in paths[max(paths)]] if paths else []
+            return self._sound(max(paths)) if paths else []
 
     def wrap_again(self, random_bytes: Callable[[int], bytes]) -> list[WrappedKey]:
         """Wrap with the present wrapping key whatever that has not wrapped yet, by any wrapping that opens. Nothing is
@@ -281,6 +280,9 @@ class DataKeys:
             self._damaged.clear()  # read again when it is asked for again
             raise damage
         return found
+
+    def _sound(self, epoch: int) -> list[WrappedKey]:
+        return [each for wrappings in self._wrappings(epoch).values() for each in wrappings]
 
     def _damage(self, epoch: int) -> Corrupt | None:
         """What is wrong with a wrapping of an epoch, if one is damaged."""
