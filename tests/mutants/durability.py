@@ -9,6 +9,13 @@ _CUT = "tests/fault/test_powercut.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/archive/log/writer.py",
+        "                        self._counted.behind_nothing(seq)\n",
+        "                        pass\n",
+        "tests/unit/test_archive_log.py::"
+        "test_a_writer_that_slept_until_the_commits_behind_its_own_were_removed_is_fenced",
+    ),
+    Mutant(
         "tiered/durable.py",
         "        os.fsync(descriptor)\n",
         "        pass\n",

@@ -350,6 +350,39 @@ def test_the_file_servers_clock_decides_for_a_standby_that_never_wrote(
     assert not list(tmp_path.rglob(".tiered-tmp-*"))
 
 
+@pytest.mark.parametrize(("checkpoint", "fenced"), [(3, True), (0, False), (None, False)])
+def test_a_writer_that_slept_until_the_commits_behind_its_own_were_removed_is_fenced(
+    checkpoint: int | None, fenced: bool, tmp_path: Path, clock: ManualClock
+) -> None:
+    """In a directory its commit is put behind the one before it alone, which is gone, too. What knows nothing of a later
+    checkpoint is another disk, which may be taken away again: nothing is put there, and nobody ends."""
+    store = PosixProvider(str(tmp_path / "archive"), clock)
+    give_up, said = threading.Event(), list[str]()
+
+    def heard(error: Exception) -> None:
+        said.append(str(error))
+        give_up.set()
+
+    ours = open_log(store, clock, give_up=give_up, events=Heard(on_resend=heard))
+    claimed(ours)
+    planned = plan(ours, progress_edit(1, [(9, 1, 0)]))
+    theirs = open_log(store, clock, writer=B, seed=2)
+    claimed(theirs)
+    last = [progress(theirs, 100 * n) for n in (1, 2, 3)][-1]
+    if checkpoint is not None:
+        store.put(KEYS.checkpoint(checkpoint), [b"one"])
+    for seq in range(last + 1):
+        store.delete(KEYS.commit(seq))
+    if fenced:
+        with pytest.raises(Fenced, match="took this archive over while this one paused"):
+            ours.put(planned)
+    else:
+        with pytest.raises(Unavailable):
+            ours.put(planned)
+        assert "an object that this one builds on is missing here" in said[0]
+    assert list(store.list(KEYS.commit_prefix)) == []
+
+
 def fsspec_memory(name: str, clock: ManualClock) -> FsspecProvider:
     return FsspecProvider("memory", f"/{name}", {}, Store(), clock)
 

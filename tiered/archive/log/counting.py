@@ -6,8 +6,11 @@ one is proven first (DESIGN.md, "Writing a commit").
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from tiered.archive.log.identity import read_identity
 from tiered.archive.log.reader import LogReader
-from tiered.errors import Fenced
+from tiered.errors import Corrupt, Fenced, NotFound
 
 COUNTED_WINDOW_MS = 3_600_000
 """Half of it and less than ``gc.commit_retention_ms`` allows: two such steps in a row meet no number that was freed."""
@@ -31,6 +34,14 @@ class CountedSuccess:
         if self._last_ms is None or not 0 <= date_ms - self._last_ms <= COUNTED_WINDOW_MS:
             self._prove(seq)
         self._last_ms = date_ms
+
+    def behind_nothing(self, seq: int) -> None:
+        """The commit before ``seq`` is not where it was put. ``Fenced`` if this archive went on without its writer, who slept
+        until even that was removed; on another disk under the same name nothing says so."""
+        reader = self._reader
+        with suppress(NotFound, Corrupt):
+            if read_identity(reader.provider, reader.keys).archive_id == reader.identity.archive_id:
+                self._prove(seq)
 
     def _prove(self, seq: int) -> None:
         """In this order: nothing behind it, then no checkpoint that stands for it. A number is freed only below checkpoints."""

@@ -345,8 +345,12 @@ class CommitLog:
                 for lost in bind(self.reader.provider, key, needs):
                     if lost in objects:
                         objects[lost]()
+                    else:
+                        self._counted.behind_nothing(seq)
                 date_ms = self.reader.provider.put(key, planned.parts, create_only=True).date_ms
                 return _Success(date_ms, date_ms)
+            except Fenced:
+                raise
             except Conflict:
                 return self._read_back(planned, key)
 
