@@ -36,7 +36,7 @@ MUTANTS = (
     Mutant(
         "tiered/archive/log/writer.py",
         "                    if lost in objects:\n                        objects[lost]()\n",
-        "                    pass\n",
+        "                    if lost in objects:\n                        pass\n",
         f"{_MOUNT} -k older_copy",
     ),
     Mutant(
