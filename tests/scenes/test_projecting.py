@@ -33,6 +33,7 @@ from tiered.archive.read.compaction import CompactedQueue
 from tiered.archive.read.projection import newest_projection, read_projection
 from tiered.archive.read.view import View
 from tiered.archive.rewrite import projectionbuild
+from tiered.archive.rewrite.projecting import Projecting
 from tiered.codec.checksum import crc32c
 from tiered.codec.format import projection as projection_format
 from tiered.codec.format.projection import (
@@ -247,6 +248,16 @@ def test_a_damaged_one_is_not_believed_and_made_anew(small: Scene) -> None:
     assert projected(small) == folded(small)
 
 
+def end_as_the_log(small: Scene, task: Projecting | None) -> None:
+    """What a task began before the daemon started again is ended; the newest projection says what the log says."""
+    if task is not None:
+        task._log = small.daemon.log
+        project_all(small, task)
+        project_all(small, projecting(small))
+    assert newest_projection(view_of(small), ORDERS) is not None
+    assert projected(small) == folded(small)
+
+
 @pytest.mark.parametrize("put", [False, True])
 def test_what_is_left_of_a_damaged_one_counts_for_nothing(
     small: Scene, monkeypatch: pytest.MonkeyPatch, put: bool
@@ -272,12 +283,7 @@ def test_what_is_left_of_a_damaged_one_counts_for_nothing(
     plain = [m for m, _ in small.broker.sent[-60:-40] if not m.sys_flag]
     rewind(small, plain[0])
     send_keyed(small, random.Random(3), 60, 10)
-    if not put:
-        task._log = small.daemon.log
-        project_all(small, task)
-        project_all(small, projecting(small))
-    assert newest_projection(view_of(small), ORDERS) is not None
-    assert projected(small) == folded(small)
+    end_as_the_log(small, None if put else task)
 
 
 def test_what_was_read_before_an_error_counts_for_nothing_once_it_is_lost(small: Scene) -> None:
@@ -300,11 +306,7 @@ def test_what_was_read_before_an_error_counts_for_nothing_once_it_is_lost(small:
     plain = [m for m, _ in small.broker.sent[30:50] if not m.sys_flag]
     rewind(small, plain[0])
     send_keyed(small, random.Random(3), 210, 10)
-    task._log = small.daemon.log
-    project_all(small, task)
-    project_all(small, projecting(small))
-    assert newest_projection(view_of(small), ORDERS) is not None
-    assert projected(small) == folded(small)
+    end_as_the_log(small, task)
 
 
 def test_topics_ask_by_pattern_or_by_their_attribute(small: Scene) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -481,6 +481,17 @@ def test_names_of_tables(topic: str, name: str) -> None:
     assert len(found) <= 100
 
 
+def seal_topics(made: Scene, names: Iterable[str]) -> None:
+    """Twelve messages of each, of a day that is sealed."""
+    for name in names:
+        for number in range(12):
+            made.broker.send(name, 0, b"%d" % number * 9)
+    made.daemon.settle()
+    merge_all(made.daemon)
+    after_midnight(made)
+    seal_all(made.daemon)
+
+
 def test_topics_whose_names_hurt(tmp_path: Path) -> None:
     with scene(tmp_path) as made:
         names = [
@@ -497,13 +508,7 @@ def test_topics_whose_names_hurt(tmp_path: Path) -> None:
             "twin",
             'it\'s "so"',
         ]
-        for name in names:
-            for number in range(12):
-                made.broker.send(name, 0, b"%d" % number * 9)
-        made.daemon.settle()
-        merge_all(made.daemon)
-        after_midnight(made)
-        seal_all(made.daemon)
+        seal_topics(made, names)
         shelf = Shelf(made, tmp_path)
         assert shelf.bring().troubles == ()
         for name in names:
@@ -513,13 +518,7 @@ def test_topics_whose_names_hurt(tmp_path: Path) -> None:
 def test_a_topic_that_is_called_as_the_table_of_another_has_a_table_too(tmp_path: Path) -> None:
     called = table_name("a.b")
     with scene(tmp_path) as made:
-        for name in ("a.b", called):
-            for number in range(12):
-                made.broker.send(name, 0, b"%d" % number * 9)
-        made.daemon.settle()
-        merge_all(made.daemon)
-        after_midnight(made)
-        seal_all(made.daemon)
+        seal_topics(made, ("a.b", called))
         shelf = Shelf(made, tmp_path)
         for _ in range(2):
             assert shelf.bring().troubles == ()

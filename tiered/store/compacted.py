@@ -123,8 +123,7 @@ class DecidedMessages:
         known = view.known(self._queue)
         if known is None or known.generation is None or known.generation != self.generation:
             return False
-        closed = view.state.closed_table(self._queue, known.generation)["closed_by"]
-        return not bool((closed > self.commit).any())
+        return not view.state.lost_its_end(self._queue, known.generation, self.commit)
 
     def still_there(self, view: View, offsets: Ints) -> Ints:
         """Those of ``offsets`` whose messages a view still has; they are read from it from now on.

@@ -6,8 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from tiered.archive.encryption.datakeys import decode_wrapped_key
-from tiered.archive.keys import Area, ObjectKey, parse
+from tiered.archive.encryption.datakeys import decode_wrapped_key, wrapped_paths
 from tiered.archive.log.reader import LogReader
 from tiered.errors import Corrupt
 from tiered.provider.base import Provider
@@ -19,12 +18,12 @@ def put_lost_keys(reader: LogReader, copy: Callable[[], Provider], newest_epoch:
 
     What lies between epochs that have one is encrypted. One that ended before its key was made is none that a copy has.
     """
-    here = set(_listed(reader, reader.provider))
+    here = set(wrapped_paths(reader.provider, reader.keys.root))
     lost = set(range(min(here) + 1, newest_epoch)) - here if here else set()
     if not lost:
         return 0
     opened, count = copy(), 0
-    for epoch, found in _listed(reader, opened).items():
+    for epoch, found in wrapped_paths(opened, reader.keys.root).items():
         for path in found if epoch in lost else ():
             key = reader.keys.key(path)
             data = bytes(opened.get(key).data)
@@ -33,14 +32,3 @@ def put_lost_keys(reader: LogReader, copy: Callable[[], Provider], newest_epoch:
                     put_own(reader.provider, key, [data])
                     count += 1
     return count
-
-
-def _listed(reader: LogReader, provider: Provider) -> dict[int, list[str]]:
-    """Paths of data keys, by epoch."""
-    found: dict[int, list[str]] = {}
-    for stored in provider.list(reader.keys.prefix(Area.DATAKEY)):
-        path = str(reader.keys.path(stored.key))
-        made = parse(path)
-        if isinstance(made, ObjectKey):
-            found.setdefault(made.epoch, []).append(path)
-    return found

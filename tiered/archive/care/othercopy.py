@@ -50,9 +50,9 @@ class OtherCopy:
         """Around each request to it."""
         try:
             yield
+        except Refused:
+            raise
         except (Unavailable, Invalid) as error:
-            if isinstance(error, Refused):
-                raise
             self.away = NotFound(f"the copy of the archive does not answer: {error.said}")
             raise self.away from error
 

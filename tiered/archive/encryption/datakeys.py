@@ -105,6 +105,17 @@ def _proof(archive_id: bytes, epoch: int, key_id: bytes) -> bytes:
     return hashlib.sha256(bound).digest()[:_PROOF_BYTES]
 
 
+def wrapped_paths(provider: Provider, root: str) -> dict[int, list[str]]:
+    """Paths of wrapped data keys below the root of a broker, by epoch."""
+    paths: dict[int, list[str]] = {}
+    for stored in provider.list(root + DATAKEY_PREFIX):
+        path = stored.key.removeprefix(root)
+        found = parse(path)
+        if isinstance(found, ObjectKey):
+            paths.setdefault(found.epoch, []).append(path)
+    return paths
+
+
 class DataKeys:
     """Data keys of the archive below ``root``. Thread-safe. What is listed and unwrapped is kept for the life of the process.
 
@@ -253,13 +264,7 @@ class DataKeys:
     def _listed(self, *, again: bool = False) -> dict[int, list[str]]:
         with self._lock:
             if self._paths is None or again:
-                paths: dict[int, list[str]] = {}
-                for stored in self._provider.list(self._root + DATAKEY_PREFIX):
-                    path = stored.key.removeprefix(self._root)
-                    found = parse(path)
-                    if isinstance(found, ObjectKey):
-                        paths.setdefault(found.epoch, []).append(path)
-                self._paths = paths
+                self._paths = wrapped_paths(self._provider, self._root)
                 self._damaged.clear()
             return self._paths
 

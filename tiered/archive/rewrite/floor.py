@@ -106,9 +106,9 @@ def _verifies(reader: LogReader, state: ArchiveState, key: str, spend: Callable[
         spend(sum(shard.stored_bytes for shard in manifest.shards))
         for _ in read_checkpoint(reader.provider, manifest):
             pass
-    except (Corrupt, Unavailable, Invalid) as error:
-        if isinstance(error, Refused):
-            raise
+    except Refused:
+        raise
+    except (Corrupt, Unavailable, Invalid):
         return False
     return True
 
@@ -159,8 +159,8 @@ class Shelf:
                 if found is None:
                     found = frozenset(shard.path for shard in read_manifest(reader.provider, key).shards)
                 self._named[key] = found
-            except (Corrupt, Unavailable, Invalid) as error:
-                if isinstance(error, Refused):
-                    raise
+            except Refused:
+                raise
+            except (Corrupt, Unavailable, Invalid):
                 self.unread = key
         return None if self.unread is not None else set[str]().union(*self._named.values())

@@ -111,7 +111,7 @@ class ProjectionBuild:
         if known is None or known.generation != self.generation or known.min_offset >= self.target:
             return False
         # After an error entries speak of messages behind the position, too.
-        if (view.state.closed_table(self.queue, self.generation)["closed_by"] > self.since).any():
+        if view.state.lost_its_end(self.queue, self.generation, self.since):
             return False
         if self.last_commit is None or self.position <= known.min_offset:  # nothing of it is left
             return known.messages > 0

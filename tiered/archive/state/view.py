@@ -160,6 +160,10 @@ class ArchiveState:
         prefix = generation_prefix(CLOSED, queue_key(mq), generation)
         return table([value for _, value in self.view.iterate(prefix)], RUN_RECORD_DTYPE)
 
+    def lost_its_end(self, mq: MessageQueue, generation: int, since: int) -> bool:
+        """Whether a commit behind ``since`` closed a part of a generation: its offsets may mean other messages now."""
+        return bool((self.closed_table(mq, generation)["closed_by"] > since).any())
+
     def runs_all(self) -> Iterator[RunState]:
         """Every live run, by queue, generation and offset."""
         last, mq = b"", MessageQueue("", 0)
