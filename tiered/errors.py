@@ -2,6 +2,7 @@
 
     TieredError
     ├── Unavailable        wait and retry: the store, the broker or the disk does not answer now
+    │   └── Denied         the same, and tell the operator: it answers, and refuses who asks (credentials, rights, clock)
     ├── NotFound           answer accordingly: the key, queue or offset is not there
     ├── Conflict           look again: another writer created it first
     │   └── Fenced         stop the process: another writer owns the archive
@@ -50,6 +51,13 @@ class Unavailable(TieredError):
     """Wait and retry. Whether a write happened is *unknown*."""
 
     exit_code = 4
+
+
+class Denied(Unavailable):
+    """The store answers and refuses whoever asks: credentials, rights or a clock that is wrong. Nothing was written. It passes
+    when a token is renewed, so to everyone who only wanted something from the archive it means *not now*; the operator
+    gets the ``hint``.
+    """
 
 
 class NotFound(TieredError):

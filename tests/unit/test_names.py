@@ -27,14 +27,14 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert {name: paths for name, paths in homes.items() if len(paths) > 1 and name not in MEANT} == {}
 
 
-def test_no_module_has_more_than_400_lines() -> None:
+def test_no_module_has_more_than_600_lines() -> None:
     lengths = {
         str(path.relative_to(ROOT)): path.read_bytes().count(b"\n")
         for source in SOURCES
         for path in (ROOT / source).rglob("*.py")
     }
     assert len(lengths) > 300, "the sources were found"
-    assert {path: lines for path, lines in lengths.items() if lines > 400} == {}
+    assert {path: lines for path, lines in lengths.items() if lines > 600} == {}
 
 
 def test_no_two_modules_of_tests_have_one_name() -> None:
