@@ -14,9 +14,9 @@ import pytest
 
 from tests.kit.assemble import assemble, memory
 from tests.kit.command import Done, archive_once, tiered
+from tests.kit.fakes3 import FakeS3
 from tests.kit.pipeline import Crafted
 from tests.kit.ports import free_block
-from tests.kit.storefakes import ToyS3
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.reader import ArchiveReader
@@ -265,13 +265,13 @@ def test_state_inside_the_brokers_store(broker: Crafted, tmp_path: Path) -> None
 
 
 @pytest.fixture
-def toy() -> Iterator[ToyS3]:
-    made = ToyS3(SystemClock())
+def toy() -> Iterator[FakeS3]:
+    made = FakeS3(SystemClock())
     with made.running():
         yield made
 
 
-def s3(toy: ToyS3, *sets: str) -> tuple[str, tuple[str, ...]]:
+def s3(toy: FakeS3, *sets: str) -> tuple[str, tuple[str, ...]]:
     keys = ("store.access_key_id=toy", "store.secret_access_key=toy-secret", "store.region=us-east-1", *QUICK)
     return f"s3://bucket/archive?endpoint={toy.endpoint}&path_style=true", (*keys, *sets)
 
@@ -295,7 +295,7 @@ class Always(deque[str]):
         ("301", "redirects", "store.region"),
     ],
 )
-def test_a_wrong_bucket_key_or_region(broker: Crafted, toy: ToyS3, word: str, said: str, hint: str) -> None:
+def test_a_wrong_bucket_key_or_region(broker: Crafted, toy: FakeS3, word: str, said: str, hint: str) -> None:
     toy.script_all = Always(word)
     url, sets = s3(toy)
     done = archive_once(broker.store, url, *sets)
@@ -314,9 +314,8 @@ def test_a_store_that_is_not_there(broker: Crafted) -> None:
     assert "Traceback" not in done.err
 
 
-def test_a_store_that_lies_about_create_only(broker: Crafted, toy: ToyS3) -> None:
+def test_a_store_that_lies_about_create_only(broker: Crafted, toy: FakeS3) -> None:
     toy.script = Always("ignore")
-    toy._server.handle_error = lambda *_: None  # type: ignore[method-assign]  # the probe cuts connections on purpose
     url, sets = s3(toy)
     done = archive_once(broker.store, url, *sets)
     one_paragraph(done, 3, "create", "accept_weak_store")

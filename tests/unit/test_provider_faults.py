@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kit.storefakes import Scripted, ToyS3
+from tests.kit.fakes3 import FakeS3
+from tests.kit.storefakes import Scripted
 from tiered.clock import Clock, ManualClock, SystemClock
 from tiered.errors import Conflict, Invalid, NotFound, Unavailable
 from tiered.provider.base import Provider
@@ -21,19 +22,19 @@ LARGE = [b"a" * 3_000_000, b"b" * 3_000_001]  # streamed, so it asks before it s
 
 
 @pytest.fixture
-def toy() -> Iterator[ToyS3]:
-    with ToyS3(SystemClock()).running() as server:
+def toy() -> Iterator[FakeS3]:
+    with FakeS3(SystemClock()).running() as server:
         yield server
 
 
 @pytest.fixture
-def s3(toy: ToyS3) -> Iterator[S3Provider]:
+def s3(toy: FakeS3) -> Iterator[S3Provider]:
     provider = S3Provider("bucket", "root", toy.store(), SystemClock())
     yield provider
     provider.close()
 
 
-def test_https_on_a_port_without_tls_is_named(toy: ToyS3) -> None:
+def test_https_on_a_port_without_tls_is_named(toy: FakeS3) -> None:
     store = replace(toy.store(), endpoint=toy.store().endpoint.replace("http://", "https://"))
     provider = S3Provider("bucket", "root", store, SystemClock())
     with pytest.raises(Unavailable, match="does not speak TLS") as caught:
@@ -48,7 +49,7 @@ def retrying(inner: Provider, clock: Clock | None = None, attempts: int = 4) -> 
     )
 
 
-def held(toy: ToyS3, key: str = "k") -> bytes:
+def held(toy: FakeS3, key: str = "k") -> bytes:
     return toy.objects.get(f"root/{key}").data
 
 
@@ -58,7 +59,7 @@ def held(toy: ToyS3, key: str = "k") -> bytes:
     [("lost", True), ("early", False), ("409", False), ("503", False), ("500", False), ("503-stored", True)],
 )
 def test_an_unclear_outcome_is_unavailable_and_tried_once(
-    toy: ToyS3, s3: S3Provider, word: str, stored: bool, parts: list[bytes]
+    toy: FakeS3, s3: S3Provider, word: str, stored: bool, parts: list[bytes]
 ) -> None:
     toy.script.append(word)
     with pytest.raises(Unavailable) as caught:
@@ -73,7 +74,7 @@ def test_an_unclear_outcome_is_unavailable_and_tried_once(
 
 
 @pytest.mark.parametrize("word", ["lost", "503-stored"])
-def test_our_own_lost_answer_is_not_a_plain_conflict(toy: ToyS3, s3: S3Provider, word: str) -> None:
+def test_our_own_lost_answer_is_not_a_plain_conflict(toy: FakeS3, s3: S3Provider, word: str) -> None:
     toy.script.append(word)
     with pytest.raises(Conflict) as caught:
         retrying(s3).put("k", [b"mine"])
@@ -83,13 +84,13 @@ def test_our_own_lost_answer_is_not_a_plain_conflict(toy: ToyS3, s3: S3Provider,
 
 
 @pytest.mark.parametrize("word", ["early", "409", "503"])
-def test_a_put_that_did_not_happen_is_sent_again(toy: ToyS3, s3: S3Provider, word: str) -> None:
+def test_a_put_that_did_not_happen_is_sent_again(toy: FakeS3, s3: S3Provider, word: str) -> None:
     toy.script.extend([word, word])
     retrying(s3).put("k", LARGE)
     assert held(toy) == b"".join(LARGE)
 
 
-def test_a_first_412_is_a_plain_conflict(toy: ToyS3, s3: S3Provider) -> None:
+def test_a_first_412_is_a_plain_conflict(toy: FakeS3, s3: S3Provider) -> None:
     toy.objects.put("root/k", [b"theirs"])
     with pytest.raises(Conflict) as caught:
         retrying(s3).put("k", [b"mine"])
@@ -97,7 +98,7 @@ def test_a_first_412_is_a_plain_conflict(toy: ToyS3, s3: S3Provider) -> None:
     assert held(toy) == b"theirs"
 
 
-def test_a_412_before_the_body_is_read_is_still_seen(toy: ToyS3, s3: S3Provider) -> None:
+def test_a_412_before_the_body_is_read_is_still_seen(toy: FakeS3, s3: S3Provider) -> None:
     toy.objects.put("root/k", [b"theirs"])
     toy.script.append("412-early")
     with pytest.raises(Conflict):
@@ -111,7 +112,7 @@ def test_a_412_before_the_body_is_read_is_still_seen(toy: ToyS3, s3: S3Provider)
 )
 @pytest.mark.parametrize("parts", [[b"small"], LARGE], ids=["small", "large"])
 def test_put_own_ends_with_our_bytes_there(
-    toy: ToyS3, s3: S3Provider, script: list[str], parts: list[bytes]
+    toy: FakeS3, s3: S3Provider, script: list[str], parts: list[bytes]
 ) -> None:
     toy.script.extend(script)
     stored = put_own(retrying(s3), "k", parts)
@@ -119,7 +120,7 @@ def test_put_own_ends_with_our_bytes_there(
     assert held(toy) == b"".join(parts)
 
 
-def test_put_own_refuses_what_is_not_ours(toy: ToyS3, s3: S3Provider) -> None:
+def test_put_own_refuses_what_is_not_ours(toy: FakeS3, s3: S3Provider) -> None:
     toy.objects.put("root/k", [b"theirs"])
     with pytest.raises(Conflict) as caught:
         put_own(retrying(s3), "k", [b"not it"])
@@ -162,7 +163,7 @@ def test_tail_is_the_end_of_the_concatenation(count: int) -> None:
     assert tail(parts, count) == (b"abcdefghi"[-count:] if count else b"")
 
 
-def test_a_body_that_breaks_off_is_never_taken_for_whole(toy: ToyS3, s3: S3Provider) -> None:
+def test_a_body_that_breaks_off_is_never_taken_for_whole(toy: FakeS3, s3: S3Provider) -> None:
     toy.objects.put("root/k", [b"0123456789" * 1000])
     toy.script_all.append("short")
     with pytest.raises(Unavailable):
@@ -170,7 +171,7 @@ def test_a_body_that_breaks_off_is_never_taken_for_whole(toy: ToyS3, s3: S3Provi
     assert retrying(s3).get("k", 5, 10).data == b"5678901234"
 
 
-def test_nobody_listening_is_unavailable_with_a_hint(toy: ToyS3) -> None:
+def test_nobody_listening_is_unavailable_with_a_hint(toy: FakeS3) -> None:
     dead = S3Provider("bucket", "", toy.store(endpoint="http://127.0.0.1:9"), SystemClock())
     with pytest.raises(Unavailable) as caught:
         dead.head("k")
@@ -182,7 +183,7 @@ def test_nobody_listening_is_unavailable_with_a_hint(toy: ToyS3) -> None:
     [(301, "store.region"), (400, "store.region"), (403, "secret_access_key"), (404, "create the bucket")],
 )
 def test_what_waiting_cannot_fix_is_invalid_and_says_what_to_set(
-    toy: ToyS3, s3: S3Provider, status: int, expected: str
+    toy: FakeS3, s3: S3Provider, status: int, expected: str
 ) -> None:
     toy.script.append(str(status))
     with pytest.raises(Invalid) as caught:
@@ -192,7 +193,7 @@ def test_what_waiting_cannot_fix_is_invalid_and_says_what_to_set(
     assert caught.value.__cause__ is None
 
 
-def test_every_option_of_a_put_goes_over_the_wire(toy: ToyS3) -> None:
+def test_every_option_of_a_put_goes_over_the_wire(toy: FakeS3) -> None:
     store = toy.store(sse="aws:kms", sse_kms_key_id="key-1", storage_class="STANDARD_IA", checksum="CRC32C")
     provider = S3Provider("bucket", "", store, SystemClock())
     provider.put("k", [b"123456789"])
@@ -210,7 +211,7 @@ def test_every_option_of_a_put_goes_over_the_wire(toy: ToyS3) -> None:
 @pytest.mark.parametrize(
     ("checksum", "header"), [("", None), ("CRC32", "y/Q5Jg=="), ("SHA1", "98O8HYCOBHMq32eZZczDTKeuNEE=")]
 )
-def test_checksums(toy: ToyS3, checksum: str, header: str | None) -> None:
+def test_checksums(toy: FakeS3, checksum: str, header: str | None) -> None:
     provider = S3Provider("bucket", "", toy.store(checksum=checksum), SystemClock())
     provider.put("k", [b"1234", b"56789"])
     (_, _, headers) = toy.requests[0]
@@ -219,11 +220,11 @@ def test_checksums(toy: ToyS3, checksum: str, header: str | None) -> None:
     provider.close()
 
 
-def test_the_date_header_is_the_store_clock(toy: ToyS3) -> None:
-    toy.clock = ManualClock(1_900_000_000_000)
-    provider = S3Provider("bucket", "", toy.store(), SystemClock())
-    assert provider.put("k", [b"x"]).date_ms == 1_900_000_000_000
-    assert provider.get("k").date_ms == 1_900_000_000_000
-    assert provider.get("k").last_modified_ms == 0
-    assert next(provider.list("")).date_ms == 1_900_000_000_000
-    provider.close()
+def test_the_date_header_is_the_store_clock() -> None:
+    with FakeS3(ManualClock(1_900_000_000_000)).running() as fake:
+        provider = S3Provider("bucket", "", fake.store(), SystemClock())
+        assert provider.put("k", [b"x"]).date_ms == 1_900_000_000_000
+        assert provider.get("k").date_ms == 1_900_000_000_000
+        assert provider.get("k").last_modified_ms == 1_900_000_000_000
+        assert next(provider.list("")).date_ms == 1_900_000_000_000
+        provider.close()

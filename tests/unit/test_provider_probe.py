@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.storefakes import Ignoring, Racing, Scripted, ToyS3
+from tests.kit.fakes3 import FakeS3
+from tests.kit.storefakes import Ignoring, Racing, Scripted
 from tiered.archive.keys import parse
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.types import Buffer
@@ -66,8 +67,8 @@ def test_a_store_where_racers_win_passes_in_sequence_and_is_refuted_by_the_race(
 
 
 def test_a_server_that_ignores_the_header_is_refuted() -> None:
-    class IgnoringToy(ToyS3):
-        def next_word(self, handler: Any, *, peek: bool = False) -> str:
+    class IgnoringToy(FakeS3):
+        def next_word(self, method: str, *, peek: bool = False) -> str:
             return "ignore"
 
     with IgnoringToy(CLOCK).running() as toy:
