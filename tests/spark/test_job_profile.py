@@ -7,7 +7,6 @@ import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import astuple
-from datetime import UTC, datetime
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -176,29 +175,44 @@ def test_quick_for_a_time_with_others(
 
 
 def test_headers_cost_no_block() -> None:
-    assert all(COLUMNS[name].cost is not ColumnCost.BLOCK for name in profile.HEADERS.split(","))
+    names = [column.split()[0] for column in profile.HEADERS.split(",")]
+    assert all(COLUMNS[name].cost is not ColumnCost.BLOCK for name in names)
 
 
 def test_buckets_that_spark_makes(spark: SparkSession) -> None:
-    edges = [1 << e for e in range(41)]
-    values = sorted({v + d for v in edges for d in (-1, 0, 1)} | set(range(200)) | {-5, 3 * LARGEST})
+    edges = [1 << e for e in range(63)]
+    values = sorted({v + d for v in edges for d in (-1, 0, 1)} | set(range(200)) | {-5, LARGEST})
     frame = spark.range(len(values)).selectExpr(
         f"element_at(array({','.join(f'{v}L' for v in values)}), int(id) + 1) v"
     )
     for row in frame.select("v", bucket_of(frame.v).alias("bucket")).collect():
         low, high = bounds(row.bucket)
-        assert low <= min(max(0, row.v), LARGEST) <= high <= max(low, low * 33 / 32)
+        assert low <= max(0, row.v) <= high <= max(low, low * 33 / 32)
 
 
 # ---- parts
 
 
-def test_a_born_time_that_is_none_is_no_delay(spark: SparkSession) -> None:
-    """Clients send any number; a timestamp it is then not."""
-    columns = "topic string, store_timestamp timestamp, born_timestamp timestamp, tags string, body_size int"
-    frame = spark.createDataFrame([("T", datetime(2026, 1, 2, tzinfo=UTC), None, "a", 10)], columns)
-    one = count_headers(frame, 1000, 10, 2)["T"]
-    assert (one.messages, one.slowest, one.negative_delays) == (1, 0, 0)
+def test_born_times_of_any_number(spark: SparkSession) -> None:
+    """Clients send any: unset, seconds, long ago, in the future, too far for a timestamp or for a difference."""
+    stored = 1_767_312_000_000
+    unset = [0, -1, 1_767_312_000, -60_000_000_000_000, -(1 << 63)]
+    future = [stored + 1, stored + 86_400_000, 253_402_300_800_000, (1 << 63) - 1]
+    born = [*unset, *future, *(stored - delay for delay in range(7))]
+    delays = [min((1 << 63) - 1, stored - ms) for ms in born]
+    frame = spark.createDataFrame([("T", stored, ms, "a", 10) for ms in born], profile.HEADERS)
+    found = count_headers(frame, 1000, 10, 2)
+    one = found["T"]
+    assert (one.messages, one.slowest) == (len(born), max(delays))
+    assert (one.negative_delays, one.absurd_clocks) == (len(future), len(unset) + 2)
+    made = summary(found, known({"T": TopicFacts(1)}, (0, 1)), {}, 1000, None, made_ms=0)
+    (topic,) = made["topics"]
+    assert (topic["delay_ms"]["negative"], topic["delay_ms"]["absurd_clock"]) == (4, 7)
+    for name, share in (("p50", 50), ("p90", 90), ("p99", 99)):
+        exact = sorted(max(0, delay) for delay in delays)[-(-share * len(delays) // 100) - 1]
+        assert exact <= topic["delay_ms"][name] <= exact * 33 // 32 + 1
+    assert sum(n for _, _, n in topic["delays"]) == len(born)
+    assert "7 have a born time that no clock has set" in page(made, 1)
 
 
 def test_percentiles_and_bars() -> None:

@@ -135,9 +135,12 @@ class Work:
         return {name: str(value) for name, value in given.items() if value is not None}
 
     def read(self, columns: str | None = None, **more: object) -> DataFrame:
-        """The archived messages that the flags name, or with ``table=…`` a table about them."""
-        reader = self.spark.read.format("rocketmq_tiered").options(**self.options(columns=columns, **more))
-        return reader.load()
+        """The archived messages that the flags name, or with ``table=…`` a table about them. ``columns``: names, or with a type
+        each, as a schema has them."""
+        typed = columns is not None and " " in columns
+        names = None if typed else columns
+        reader = self.spark.read.format("rocketmq_tiered").options(**self.options(columns=names, **more))
+        return (reader.schema(columns or "") if typed else reader).load()
 
     def read_at(self, snapshots: Iterable[Snapshot], columns: str | None = None, **more: object) -> DataFrame:
         """The same of exactly these snapshots, whatever is archived meanwhile, one below the other."""

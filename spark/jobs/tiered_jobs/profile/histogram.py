@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-LARGEST = 1 << 40
-"""Larger values are counted as this one, negative ones as 0."""
+LARGEST = (1 << 63) - 1
+"""Of a column of whole numbers. Negative ones are counted as 0."""
 
 _SUB = 32  # buckets of an octave
-_EDGES = (*range(8), *(q << (e - 2) for e in range(3, 41) for q in range(4, 8)))
+_EDGES = (*range(8), *(q << (e - 2) for e in range(3, 63) for q in range(4, 8)))
 
 
 def bucket_of(value: Column) -> Column:
     """The bucket of a column of whole numbers."""
     from pyspark.sql import functions as f
 
-    clipped = f.least(f.greatest(value, f.lit(0)), f.lit(LARGEST)).cast("long")
-    # Half above a whole number: no power of two is missed by the logarithm's last digit.
+    clipped = f.greatest(value, f.lit(0)).cast("long")
+    # Half above a whole number: no power of two is missed by the logarithm's last digit. Where doubles are coarser than whole
+    # numbers one just below a power may be taken for it: that is the same bucket by its other name.
     octave = f.greatest(f.floor(f.log2(clipped + 0.5)) - 5, f.lit(0)).cast("int")
     return (octave * _SUB + f.call_function("shiftright", clipped, octave)).cast("int")
 
@@ -55,5 +56,5 @@ def bars(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
         found[at] = found.get(at, 0) + count
     if not found:
         return []
-    ends: Sequence[int] = (*_EDGES[1:], 2 * LARGEST)
+    ends: Sequence[int] = (*_EDGES[1:], LARGEST + 1)
     return [(_EDGES[at], ends[at], found.get(at, 0)) for at in range(min(found), max(found) + 1)]

@@ -119,7 +119,12 @@ def _topic(topic: dict[str, Any], span: range, bucket_ms: int, *, is_open: bool)
         (
             "Delay",
             _says(delays, _delay)
-            + (f" {delays['negative']:,} stored before they were born." if delays["negative"] else ""),
+            + (f" {delays['negative']:,} stored before they were born." if delays["negative"] else "")
+            + (
+                f" {delays['absurd_clock']:,} have a born time that no clock has set."
+                if delays["absurd_clock"]
+                else ""
+            ),
         ),
         ("Stored", f"{_minute(topic['first_store_timestamp'])} to {_minute(topic['last_store_timestamp'])}"),
         ("Queues", f"{topic['queues']:,}, the largest with {topic['largest_queue_messages']:,} messages"),
@@ -153,7 +158,8 @@ def _listed(title: str, found: Sequence[dict[str, Any]], name: str) -> Element:
 def _notes(records: bool) -> list[str]:
     notes = [
         "Messages, bytes of bodies, tags and times are exact. Percentiles are at most 1/32 too high. A delay is the store time "
-        "minus the born time, by two clocks; negative ones count as 0.",
+        "minus the born time, by two clocks; negative ones count as 0. A born time outside of the years 2000 to 9999 was "
+        "set by no clock (0, -1, seconds in place of ms); such delays count, too.",
         "In the bucket: the blocks that may hold these messages, as they are compressed, without the objects' tables.",
         "Lost: queue offsets that can never be served, whatever the time range.",
     ]

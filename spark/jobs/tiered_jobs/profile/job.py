@@ -24,7 +24,7 @@ from tiered_jobs.profile.scan import OTHERS, Counted, count_headers, count_recor
 from tiered_jobs.work import SharedFlags, Work, commits, whole_flag
 from tiered_spark.options import parse_options
 
-HEADERS = "topic,store_timestamp,born_timestamp,tags,body_size"
+HEADERS = "topic string, store_timestamp long, born_timestamp long, tags string, body_size int"
 RECORDS = "topic,born_host,unique_key,keys"
 
 BUCKETS = 168
@@ -172,6 +172,7 @@ _COLUMNS = (
     Column("size_p99", "size p99", Kind.SIZE, less=2),
     Column("delay_p50", "delay ms p50", Kind.COUNT, less=3),
     Column("delay_p99", "p99", Kind.COUNT, less=2),
+    Column("absurd", "no clock", Kind.COUNT, less=3),
     Column("first", kind=Kind.TIME, less=6),
     Column("last", kind=Kind.TIME, less=5),
     Column("lost", kind=Kind.COUNT, less=1),
@@ -199,7 +200,7 @@ def _row(topic: dict[str, Any]) -> tuple[object, ...]:
     return (
         topic["topic"], topic["messages"], topic["body_bytes"], topic["stored_bytes"], topic["queues"],
         topic["unique_keys_approx"], topic["keys_approx"], size["p50"], size["p99"], delay["p50"], delay["p99"],
-        topic["first_store_timestamp"], topic["last_store_timestamp"], topic["gaps"]["messages"],
+        delay["absurd_clock"], topic["first_store_timestamp"], topic["last_store_timestamp"], topic["gaps"]["messages"],
         _listed(topic["tags"], "tag"), _listed(topic["producers"] or (), "address"),
     )  # fmt: skip
 

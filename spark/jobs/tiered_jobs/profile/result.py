@@ -72,7 +72,10 @@ def _topic(one: Counted, facts: TopicFacts, bucket_ms: int) -> dict[str, Any]:
             "min": one.smallest if some else None, **sizes, "max": one.largest if some else None,
             "mean": round(one.body_bytes / one.messages, 1) if some else None,
         },
-        "delay_ms": {**delays, "max": one.slowest if some else None, "negative": one.negative_delays},
+        "delay_ms": {
+            **delays, "max": one.slowest if some else None, "negative": one.negative_delays,
+            "absurd_clock": one.absurd_clocks,
+        },
         "distinct_tags": one.distinct_tags,
         "tags": [{"tag": tag, "messages": n} for tag, n in one.tags],
         "unique_keys_approx": one.unique_keys,

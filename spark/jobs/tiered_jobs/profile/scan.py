@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tiered_jobs.profile.histogram import bucket_of
+from tiered_jobs.profile.histogram import LARGEST, bucket_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+CLOCK_MS = (946_684_800_000, 253_402_300_800_000)
+"""Born times outside of the years 2000 to 9999 were set by no clock: 0 and -1 are unset, others are seconds, or anything."""
 
 OTHERS = None
 """Stands where a topic's name does, for those beyond the limit."""
@@ -30,8 +33,9 @@ _NUMBER = {
 @dataclass(slots=True)
 class Counted:
     """A topic, or all others together: what was counted. Times and delays in ms, sizes in bytes; ``at``, ``size``, ``delay``:
-    messages by bucket; ``tags`` and ``producers``: the most frequent with their messages. Of records, unless ``None``: messages
-    with a key, and about how many keys and unique keys there are."""
+    messages by bucket; ``absurd_clocks``: messages born outside of ``CLOCK_MS``; ``tags`` and
+    ``producers``: the most frequent with their messages. Of records, unless ``None``: messages with a key, and about how many
+    keys and unique keys there are."""
 
     topics: int = 1
     messages: int = 0
@@ -42,6 +46,7 @@ class Counted:
     largest: int = 0
     slowest: int = 0
     negative_delays: int = 0
+    absurd_clocks: int = 0
     at: dict[int, int] = field(default_factory=dict)
     size: dict[int, int] = field(default_factory=dict)
     delay: dict[int, int] = field(default_factory=dict)
@@ -65,17 +70,17 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 def count_headers(frame: DataFrame, bucket_ms: int, limit: int, top: int) -> dict[str | None, Counted]:
     """Topics with most messages first, then ``OTHERS`` if there are more than ``limit``. ``frame``: topic, store_timestamp,
-    born_timestamp, tags, body_size. ``at`` counts in buckets since 1970."""
+    born_timestamp, tags, body_size, times as numbers (ms): what clients send as a born time need be no
+    time. ``at`` counts in buckets since 1970."""
     from pyspark.sql import functions as f
 
-    stored = f.unix_millis("store_timestamp")
-    born = f.coalesce(
-        f.unix_millis("born_timestamp"), stored
-    )  # a client may send something that is not a time
+    stored, born = f.col("store_timestamp"), f.col("born_timestamp")
+    least, most = f.lit(-LARGEST - 1), f.lit(LARGEST)
+    waited = f.coalesce(f.try_subtract(stored, born), f.when(born < 0, most).otherwise(least))
     rows = frame.select(
-        "topic", f.col("tags").alias("tag"), "body_size", stored.alias("stored"), (stored - born).alias("waited"),
-        f.floor(stored / f.lit(bucket_ms)).alias("at"), bucket_of(f.col("body_size")).alias("size"),
-        bucket_of(stored - born).alias("delay"),
+        "topic", f.col("tags").alias("tag"), "body_size", stored.alias("stored"), waited.alias("waited"),
+        born.alias("born"),        f.floor(stored / f.lit(bucket_ms)).alias("at"), bucket_of(f.col("body_size")).alias("size"),
+        bucket_of(waited).alias("delay"),
     )  # fmt: skip
     grouped = rows.groupingSets([[f.col(n) for n in names] for names in _SETS], *_GROUPED)
     counts = grouped.agg(
@@ -83,6 +88,7 @@ def count_headers(frame: DataFrame, bucket_ms: int, limit: int, top: int) -> dic
         f.min("stored").alias("first"), f.max("stored").alias("last"), f.min("body_size").alias("smallest"),
         f.max("body_size").alias("largest"), f.max("waited").alias("slowest"),
         f.sum((f.col("waited") < 0).cast("long")).alias("negative_delays"),
+        f.sum((~f.col("born").between(CLOCK_MS[0], CLOCK_MS[1] - 1)).cast("long")).alias("absurd_clocks"),
     )  # fmt: skip
     with _kept(counts) as kept:
         ranked = kept.where(_is(("topic",))).orderBy(f.desc("messages"), "topic").limit(limit + 1)
@@ -176,7 +182,7 @@ def _totals(kept: DataFrame, shown: Column) -> dict[str | None, Counted]:
         f.count("*").alias("topics"), f.sum("messages").alias("messages"), f.sum("body_bytes").alias("body_bytes"),
         f.min("first").alias("first"), f.max("last").alias("last"), f.min("smallest").alias("smallest"),
         f.max("largest").alias("largest"), f.max("slowest").alias("slowest"),
-        f.sum("negative_delays").alias("negative_delays"),
+        f.sum("negative_delays").alias("negative_delays"), f.sum("absurd_clocks").alias("absurd_clocks"),
     )  # fmt: skip
     found = {}
     for row in totals.collect():
