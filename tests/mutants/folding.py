@@ -309,9 +309,15 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/reader.py",
-        "            if not self.is_there(reached + 2):\n",
-        "            if True:\n",
-        f"{_ARCHIVE_READER}::test_the_end_is_a_404_and_then_a_listing",
+        "        if named is None:\n            return",
+        "        if True:\n            return",
+        f"{_ARCHIVE_READER}::test_commits_lost_in_a_row_are_never_a_shorter_log",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        "            if self.reader.goes_on_behind(self.tip):\n",
+        "            if False:\n",
+        f"{_ARCHIVE_READER}::test_no_epoch_is_claimed_in_a_hole",
     ),
     Mutant(
         "tiered/archive/log/reader.py",

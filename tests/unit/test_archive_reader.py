@@ -75,8 +75,60 @@ def test_the_end_is_a_404_and_then_a_listing(store: Counting, clock: ManualClock
     assert log.reader.fold(fresh, seen.append) == log.tip
     assert seen == [0, 1, 2, 3]
     end = [("get", KEYS.commit(4)), ("list", KEYS.checkpoint_prefix)]
-    assert store.calls[-3:] == [*end, ("head", KEYS.commit(5))], "and no commit behind one that is lost"
+    assert store.calls[-3:] == [*end, ("list", KEYS.commit_prefix)], "and no commit behind lost ones"
     assert pairs(fresh) == pairs(log.store)
+
+
+@pytest.mark.parametrize("lost", [(3,), (3, 4), (2, 3, 4)])
+def test_commits_lost_in_a_row_are_never_a_shorter_log(
+    store: Counting, clock: ManualClock, lost: tuple[int, ...]
+) -> None:
+    log, follower, seen = history(store, clock, 1), MemoryStore(), MemoryStore()
+    reader = LogReader(store, KEYS, log.reader.identity, clock)
+    reader.fold(follower)
+    more(log, 4)
+    for seq in lost:
+        store.delete(KEYS.commit(seq))
+    named = f"commit {lost[0]}" if len(lost) == 1 else f"commits {lost[0]} to {lost[-1]}"
+    with pytest.raises(
+        Corrupt, match=f"missing from the log, although later.*expected={named}, .*is commit {lost[-1] + 1}"
+    ):
+        log.reader.fold(seen)
+    head = reader.follow(follower)
+    assert head is not None
+    assert head.seq == lost[0] - 1
+    store.calls.clear()
+    assert reader.follow(follower) == head
+    assert ("list", KEYS.commit_prefix) not in store.calls, "not at each look"
+    clock.advance(reader_module.LOOK_BEHIND_SECONDS)
+    for _ in range(2):
+        with pytest.raises(Corrupt, match="missing from the log"):
+            reader.follow(follower)
+
+
+def test_an_end_is_looked_behind_only_while_it_does_not_move(store: Counting, clock: ManualClock) -> None:
+    log, follower = history(store, clock, 1), MemoryStore()
+    reader = LogReader(store, KEYS, log.reader.identity, clock)
+    reader.fold(follower)
+    for _ in range(4):
+        clock.advance(reader_module.LOOK_BEHIND_SECONDS - 1)
+        more(log, 1)
+        store.calls.clear()
+        assert reader.follow(follower) == log.tip
+        assert ("list", KEYS.commit_prefix) not in store.calls
+
+
+def test_no_epoch_is_claimed_in_a_hole(store: Counting, clock: ManualClock) -> None:
+    """Two lost commits looked like the end of the log: the next writer put its own under their numbers."""
+    log = history(store, clock, 2)
+    other = open_log(store, clock)
+    other.follow()
+    more(log, 3)
+    for seq in (3, 4):
+        store.delete(KEYS.commit(seq))
+    with pytest.raises(Corrupt, match="missing from the log"):
+        other.claim(Claim(lineage=1, host="h"), 0, before_try=lambda head: None)
+    assert other.reader.read(3) is None
 
 
 def test_an_empty_log_has_no_head(store: Counting, clock: ManualClock) -> None:
@@ -523,22 +575,22 @@ def test_a_long_row_of_commits_is_listed_once(store: Counting, clock: ManualCloc
     store.calls.clear()
     assert LogReader(listed, KEYS, log.reader.identity).fold(fresh) == log.tip
     assert pairs(fresh) == pairs(log.store)  # type: ignore[arg-type]
-    assert store.calls.count(("list", KEYS.commit_prefix)) == 1
+    assert store.calls.count(("list", KEYS.commit_prefix)) == 2, "and once behind the end"
     assert [seq for seq in listed.asked if seq > 303] == [304], (
         "and nothing beyond the end but what proves it"
     )
 
 
-def test_a_listing_that_fails_leaves_reading_as_it_was(store: Counting, clock: ManualClock) -> None:
+def test_a_page_of_names_that_fails_leaves_reading_as_it_was(store: Counting, clock: ManualClock) -> None:
     log, fresh = history(store, clock, 120), MemoryStore()
 
     class Unlisted(Late):
-        """No page of the log's names."""
+        """No page of the log's names, but of what lies behind its end."""
 
         def list(
             self, prefix: str, *, start_after: str | None = None, limit: int | None = None
         ) -> Iterator[Stored]:
-            if prefix == KEYS.commit_prefix:
+            if prefix == KEYS.commit_prefix and start_after != KEYS.commit(120):
                 raise Unavailable("away")
             return self.inner.list(prefix, start_after=start_after, limit=limit)
 

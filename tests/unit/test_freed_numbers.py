@@ -59,7 +59,7 @@ def test_a_claim_is_always_proven(store: Counting, clock: ManualClock) -> None:
     store.calls.clear()
     log.claim(Claim(lineage=1, host="h"), 0, before_try=lambda head: None)
     assert store.calls == [
-        ("put", KEYS.commit(1)), ("head", KEYS.commit(2)), ("list", KEYS.checkpoint_prefix)
+        ("list", KEYS.commit_prefix), ("put", KEYS.commit(1)), ("head", KEYS.commit(2)), ("list", KEYS.checkpoint_prefix)
     ]  # fmt: skip
 
 

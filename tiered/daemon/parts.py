@@ -127,7 +127,7 @@ def open_parts(
         store.cleared = "it was not the fold of the log"
         log.warning("the local fold was not the fold of the log: folding the log anew")
     commit_log = CommitLog(
-        LogReader(provider, keys, identity),
+        LogReader(provider, keys, identity, clock),
         store,
         Resending(clock, Backoff(settings.archive.resend_wait_ms / 1000), give_up, events),
         writer_id=load_writer_id(state, os.urandom),

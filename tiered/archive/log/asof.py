@@ -144,7 +144,7 @@ def _check_floor(reader: LogReader, seq: int, folded: MetadataView | None) -> No
             ahead.begin_over(folded)
         else:
             reader.begin_newest(ahead)
-        head = reader.to_end(ahead)
+        head = reader.follow(ahead)
     except (Corrupt, Refused):
         return
     if head is not None and seq < head.floor:

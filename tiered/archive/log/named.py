@@ -1,11 +1,11 @@
-"""How far the log goes, by a listing: a hint for reading ahead, and never a proof."""
+"""Which commits a listing names: a hint how far the log goes, for reading ahead, and what lies behind its end."""
 
 from __future__ import annotations
 
 import logging
 
 from tiered.archive.ahead import NAMES_AT_ONCE
-from tiered.archive.keys import ArchiveKeys
+from tiered.archive.keys import ArchiveKeys, CommitKey, parse
 from tiered.errors import TieredError
 from tiered.provider.base import Provider
 
@@ -23,3 +23,13 @@ def commits_named(provider: Provider, keys: ArchiveKeys, seq: int) -> int:
     except TieredError as error:  # the commits are read all the same, fewer at once
         log.debug("the listing of commits did not answer", extra={"reason": error.message})
     return wanted - 1
+
+
+def first_behind(provider: Provider, keys: ArchiveKeys, seq: int) -> int | None:
+    """The first commit that is named behind ``seq``; one listing."""
+    after = keys.commit(seq) if seq >= 0 else None
+    for stored in provider.list(keys.commit_prefix, start_after=after):
+        found = parse(str(keys.path(stored.key)))
+        if isinstance(found, CommitKey):
+            return found.seq
+    return None

@@ -1,7 +1,8 @@
 """Reading the log: a commit, all later commits, the end; folding them into a metadata store.
 
 The rules are DESIGN.md, "Opening", "Reading the log": the end is a 404 and then a listing of ``checkpoint/``
-that shows none above; a commit that does not fit is first answered by starting again from the newest checkpoint.
+that shows none above; a commit that does not fit is first answered by starting again from the newest checkpoint. A listing of
+commits that names a later one, however much later, says that it was a hole and not the end.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.again import KeptCommits, ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
-from tiered.archive.log.named import commits_named
+from tiered.archive.log.named import commits_named, first_behind
 from tiered.archive.log.standin import stand_in
 from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.recentqueues import Planning, RecentQueues
 from tiered.archive.state.scope import EVERYTHING
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
+from tiered.clock import Clock, SystemClock
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
@@ -40,6 +42,8 @@ MERGE_KEYS = 16_384
 """And at most about so many keys, which every further commit looks through once more for each commit that waits."""
 LOOK_AGAIN_MS = 3_600_000
 """How long after it last saw all checkpoints a reader believes a commit: at most half of any ``gc.commit_retention_ms``."""
+LOOK_BEHIND_SECONDS = 60.0
+"""How long an end that does not move is believed before a listing is asked again whether more lies behind it."""
 
 _NEVER_MS = -(2**62)
 
@@ -52,6 +56,14 @@ class _Seen:
 
     position: bytes | None
     date_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """When the end of this fold moved last, or a listing showed nothing behind it."""
+
+    store: MetadataStore
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +81,17 @@ class LogReader:
     alone: where its identity cannot be seen nothing counts as absent.
     """
 
-    def __init__(self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity) -> None:
+    def __init__(
+        self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity, clock: Clock | None = None
+    ) -> None:
+        """``clock``: by which an end that does not move is looked behind now and then."""
         self.provider = provider
         self.keys = keys
         self.identity = identity
         self._lost: dict[int, ReadCommit] = {}  # what stands for commits whose keys are gone
         self._seen: _Seen | None = None
+        self._clock = clock or SystemClock()
+        self._looked: _Looked | None = None
         self._kept = KeptCommits()
         guard(provider, keys.identity, partial(is_identity_of, identity.archive_id))
 
@@ -144,20 +161,45 @@ class LogReader:
         commit does not fit the fold twice.
         """
         self._check_cache(store)
-        return self.to_end(store, progress)
-
-    def to_end(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
-        """``fold`` for a store that stands where this reader has just put it. ``Corrupt`` also for a commit that is lost."""
-        while True:
-            head = self.follow(store, progress)
-            reached = -1 if head is None else head.seq
-            if not self.is_there(reached + 2):
-                return head
-            if self.read(reached + 1) is None:  # else both were written meanwhile
-                self._lost[reached + 1] = self._stand_in_for_lost(reached + 1)
+        return self.follow(store, progress)
 
     def follow(self, store: MetadataStore, progress: Callable[[int], None] | None = None) -> Head | None:
-        """``fold`` for a caller that proved the end with this very store before: only later commits are asked for."""
+        """``fold`` for a store that stands where this reader has put it: only later commits are asked for, and whether more
+        lies behind the end at the first time with this store, and now and then while it does not move.
+        """
+        while True:
+            before = ArchiveState(store).head()
+            head = self._follow_anew(store, progress)
+            if self._looked is not None and self._looked.store is store:
+                if head != before:
+                    self._looked = _Looked(store, self._clock.monotonic())
+                if self._clock.monotonic() - self._looked.at < LOOK_BEHIND_SECONDS:
+                    return head
+            self._looked = None
+            if not self.goes_on_behind(head):
+                self._looked = _Looked(store, self._clock.monotonic())
+                return head
+
+    def goes_on_behind(self, head: Head | None) -> bool:
+        """Whether the log goes on behind ``head``, by a listing of its commits; what stands for a lost one is read from now on.
+
+        ``Corrupt`` if nothing stands for it: a log that lost commits is never taken for a shorter one.
+        """
+        reached = -1 if head is None else head.seq
+        named = first_behind(self.provider, self.keys, reached)
+        if named is None:
+            return False
+        if self.read(reached + 1) is None:  # else it was written meanwhile
+            found = stand_in(self, reached + 1)
+            if found is None:
+                raise commits_lost(self.keys, reached + 1, named)
+            self._lost[reached + 1] = found
+        return True
+
+    def _follow_anew(
+        self, store: MetadataStore, progress: Callable[[int], None] | None = None
+    ) -> Head | None:
+        """Fold what follows; from the newest checkpoint where something does not fit."""
         if isinstance(store, PartialStore) and store.outgrown:
             store.clear()
             self.begin_newest(store)
@@ -237,9 +279,7 @@ class LogReader:
 
     def _named_above(self, seq: int) -> bool:
         """Whether a commit or a checkpoint is named above ``seq + 1``: then the archive does not end at ``seq``."""
-        after = self.keys.commit(seq + 1)
-        listed = self.provider.list(self.keys.commit_prefix, start_after=after, limit=1)
-        return self.checkpoint_above(seq) or next(iter(listed), None) is not None
+        return self.checkpoint_above(seq) or first_behind(self.provider, self.keys, seq + 1) is not None
 
     def is_there(self, seq: int) -> bool:
         """Whether something lies under a commit's own key."""
@@ -248,15 +288,6 @@ class LogReader:
         except NotFound:
             return False
         return True
-
-    def _stand_in_for_lost(self, seq: int) -> ReadCommit:
-        found = stand_in(self, seq)
-        if found is None:
-            raise Corrupt(
-                "a commit is missing from the log, although the one after it is there",
-                key=self.keys.commit(seq), expected="a commit", found="nothing",
-            )  # fmt: skip
-        return found
 
     def _agrees(self, head: Head) -> bool:
         """Whether a fold's head is the bucket's commit of that number."""
@@ -387,6 +418,16 @@ class LogReader:
                 pending = []
         store_changes(store, pending)
         return _Reached(seq, date_ms)
+
+
+def commits_lost(keys: ArchiveKeys, first: int, named: int) -> Corrupt:
+    """Commits from ``first`` on are not there, although ``named`` is."""
+    last = max(first, named - 1)
+    return Corrupt(
+        "commits are missing from the log, although later ones are there",
+        key=keys.commit(first), expected=f"commit {first}" if first == last else f"commits {first} to {last}",
+        found=f"nothing; the next one is commit {named}",
+    )  # fmt: skip
 
 
 def _begun(store: MetadataStore) -> None:

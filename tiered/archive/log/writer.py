@@ -173,6 +173,9 @@ class CommitLog:
         encryptor, root = self.reader.provider.capabilities.encryptor, self.reader.keys.root
         while True:
             before_try(self.tip)
+            if self.reader.goes_on_behind(self.tip):
+                self.follow()
+                continue
             self._counted.begin()
             if self.tip is not None:
                 refuse_older_writer(self.tip)
