@@ -15,7 +15,8 @@ _NUMBERS = itertools.count(1)
 
 
 class GoConsumer:
-    """One consumer, started at once. ``n``: messages after which it ends, a little later; ``orderly``: each queue in order."""
+    """One consumer, started at once. ``n``: messages after which it ends, a little later; ``orderly``: each queue in order;
+    ``rate``: messages a second, one at a time."""
 
     def __init__(
         self,
@@ -26,13 +27,14 @@ class GoConsumer:
         *,
         n: int = 0,
         orderly: bool = False,
+        rate: int = 0,
         sub: str = "*",
     ) -> None:
         stem = f"go-consumer-{next(_NUMBERS)}"
         self.path = work / f"{stem}.jsonl"
         command = [
             str(cache.go_consumer()), "-namesrv", name_server, "-topic", topic, "-group", group,
-            "-n", str(n), "-sub", sub, "-out", str(self.path), *(["-orderly"] if orderly else []),
+            "-n", str(n), "-sub", sub, "-out", str(self.path), "-rate", str(rate), *(["-orderly"] if orderly else []),
         ]  # fmt: skip
         self.child = Child("goconsume", command, work / f"{stem}.log")
 

@@ -278,6 +278,16 @@ MUTANTS = (
         "tests/unit/test_gateway_lite.py -k numbered_otherwise",
     ),
     Mutant(
+        "tiered/gateway/pull/coldpull.py",
+        "        low = min(following, self.bounds.min_offset) if self.bounds.min_offset >= 0 else following\n"
+        '        numbers = {"nextBeginOffset": following, "minOffset": low, "maxOffset": self.bounds.max_offset}\n'
+        "        return changed(self.answer, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, numbers)\n",
+        "        low = min(following, self.bounds.min_offset) if self.bounds.min_offset >= 0 else following\n"
+        '        numbers = {"nextBeginOffset": following, "minOffset": low, "maxOffset": self.bounds.max_offset}\n'
+        "        return changed(self.answer, ResponseCode.PULL_OFFSET_MOVED, remark, numbers)\n",
+        "tests/unit/test_gateway_pull.py -k recorded_hole",
+    ),
+    Mutant(
         "tiered/gateway/pull/litequeues.py",
         "        if unchecked and not await self._rights.shown(request.ext, pull.topic):\n",
         "        if False:\n",

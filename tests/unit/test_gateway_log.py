@@ -49,7 +49,7 @@ def test_one_hole_is_one_line_wherever_it_is_asked_for(desk: Desk, caplog: pytes
     for offset in range(20, 120):
         made = desk.ask(pull(offset=offset), too_small(130, 200))
         assert isinstance(made, Command)
-        assert made.code == 21
+        assert made.code == 20
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 

@@ -21,6 +21,7 @@ from tests.kit.gatewaydesk import (
     simple,
     too_small,
 )
+from tests.kit.replacing import replace
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Unavailable
@@ -217,7 +218,7 @@ def test_history_that_begins_later_is_where_the_client_goes(desk: Desk) -> None:
     desk.archive.fill("T", 0, 50, 150)
     made = desk.ask(pull(offset=7), too_small(100, 200))
     assert isinstance(made, Command)
-    assert (made.code, made.remark) == (21, "OFFSET_TOO_SMALL")
+    assert (made.code, made.remark) == (20, "OFFSET_TOO_SMALL")
     assert fields(made)["nextBeginOffset"] == fields(made)["minOffset"] == "50"
     assert desk.count("pull", "moved") == 1
 
@@ -225,13 +226,16 @@ def test_history_that_begins_later_is_where_the_client_goes(desk: Desk) -> None:
 def test_negative_offsets_lead_to_the_first_message(desk: Desk) -> None:
     made = desk.ask(pull(offset=-5), too_small(100, 200))
     assert isinstance(made, Command)
-    assert (made.code, made.ext["nextBeginOffset"]) == (21, "0")
+    assert (made.code, made.ext["nextBeginOffset"]) == (20, "0")
 
 
-def test_an_archive_that_begins_where_the_broker_does_lets_the_answer_pass(desk: Desk) -> None:
+def test_who_is_led_over_what_nobody_has_keeps_what_it_holds(desk: Desk) -> None:
+    """21 would have the client drop what it has pulled and not consumed."""
     desk.archive.fill("T", 0, 100, 150)
     answer = too_small(100, 200)
-    assert desk.ask(pull(offset=7), answer) is answer
+    assert desk.ask(pull(offset=7), answer) == replace(answer, code=20)
+    nowhere = answered(21, "OFFSET_TOO_SMALL", 7, 100, 200)
+    assert desk.ask(pull(offset=7), nowhere) is nowhere, "20 would be asked again without a pause"
 
 
 class TestHoles:
@@ -242,7 +246,7 @@ class TestHoles:
         assert fields(made)["nextBeginOffset"] == "45"
         made = desk.ask(pull(offset=45), too_small(100, 200))
         assert isinstance(made, Command)
-        assert made.code == 21
+        assert made.code == 20
         assert made.ext["nextBeginOffset"] == "60"
         assert made.remark == "OFFSET_TOO_SMALL: T/0 has lost its offsets 45 to 59"
         assert desk.metrics.value("tiered_cold_holes_total") == 1
@@ -271,7 +275,7 @@ class TestHoles:
         desk.ask(pull(offset=182), found("T", 0, range(182, 185), 180, 200))  # above all that is deleted
         made = desk.ask(cold, gone)
         assert isinstance(made, Command)
-        assert (made.code, made.ext["nextBeginOffset"]) == (21, "180")
+        assert (made.code, made.ext["nextBeginOffset"]) == (20, "180")
         assert desk.metrics.value("tiered_cold_hole_messages_total") == 20
 
     def test_progress_below_the_evidence_is_not_enough(self, desk: Desk) -> None:
@@ -311,7 +315,7 @@ class TestHoles:
         desk.begin = 10
         assert desk.ask(pull("Old", offset=3), answer) == RETRY
         desk.clock.advance(4)
-        assert desk.ask(pull("Old", offset=3), answer) is answer
+        assert desk.ask(pull("Old", offset=3), answer) == replace(answer, code=20)
 
     def test_what_was_archived_after_the_look_is_served(self, desk: Desk) -> None:
         desk.begin = 10
@@ -329,7 +333,7 @@ class TestHoles:
 
     def test_excluded_topics_pass_at_once(self, desk: Desk) -> None:
         answer = too_small(180, 200)
-        assert desk.ask(pull("ExcludedX", offset=3), answer) is answer
+        assert desk.ask(pull("ExcludedX", offset=3), answer) == replace(answer, code=20)
 
 
 def test_offsets_that_began_anew_are_not_mixed_with_the_archive(desk: Desk) -> None:
@@ -431,7 +435,7 @@ class TestFilters:
         assert (made.code, made.ext["nextBeginOffset"]) == (20, "50")
         made = desk.ask(pull(offset=50, subscription="a"), too_small(100, 200))
         assert isinstance(made, Command)
-        assert (made.code, made.ext["nextBeginOffset"]) == (21, "60")
+        assert (made.code, made.ext["nextBeginOffset"]) == (20, "60")
 
 
 class TestLevels:

@@ -94,9 +94,14 @@ func run() error {
 	path := flag.String("out", "", "the file that is written")
 	wanted := flag.Int("n", 0, "end after so many messages; 0: not by their number")
 	idle := flag.Duration("idle", 60*time.Second, "end when none came for so long")
+	rate := flag.Int("rate", 0, "take no more than so many messages a second in one goroutine; 0: as they come")
 	orderly := flag.Bool("orderly", false, "one queue, one message after the other")
 	flag.Parse()
 
+	goroutines := 20 // the client's default
+	if *rate > 0 {
+		goroutines = 1
+	}
 	rlog.SetLogLevel("error")
 	file, err := os.Create(*path)
 	if err != nil {
@@ -110,6 +115,7 @@ func run() error {
 		consumer.WithNameServer(strings.Split(*namesrv, ";")),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithConsumerOrder(*orderly),
+		consumer.WithConsumeGoroutineNums(goroutines),
 		consumer.WithInstance(fmt.Sprintf("go-%d", os.Getpid())),
 	)
 	if err != nil {
@@ -124,6 +130,9 @@ func run() error {
 				default:
 				}
 				return consumer.ConsumeRetryLater, err
+			}
+			if *rate > 0 {
+				time.Sleep(time.Duration(len(messages)) * time.Second / time.Duration(*rate))
 			}
 			return consumer.ConsumeSuccess, nil
 		})

@@ -12,7 +12,14 @@ from concurrent.futures import Executor
 
 from tiered.clock import Clock
 from tiered.codec.record.lite import is_lite
-from tiered.codec.remoting.codes import PULL_LOOKED, PullStatus, RequestCode, ResponseCode, is_logical
+from tiered.codec.remoting.codes import (
+    PULL_LOOKED,
+    PullStatus,
+    RequestCode,
+    ResponseCode,
+    is_logical,
+    number_field,
+)
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import Invalid, TieredError, Unavailable
 from tiered.filter.storagelevels import StorageLevel
@@ -42,6 +49,7 @@ from tiered.gateway.knowledge.unchecked import Unchecked
 from tiered.gateway.nodes.reads import open_reads
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict
 from tiered.gateway.pull.cold import Pulls
+from tiered.gateway.pull.coldpull import ahead_only
 from tiered.gateway.pull.directing import Directing
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.litequeues import LitePulls
@@ -336,11 +344,13 @@ class Answers:
     ) -> Made:
         if isinstance(verdict.why, Why):
             if self._lite_pulls.takes(request):
-                return await self._lite_pulls.answer(request, answer, connection)
+                made = await self._lite_pulls.answer(request, answer, connection)
+                return made or ahead_only(answer, number_field(request.ext, "queueOffset"))
             with self._recheck.kept(request, answer, connection) as kept:
                 made = await self._pulls.answer(request, answer, verdict.why, connection)
                 kept(made)
-            return self.directing.direct(request, answer, made, verdict.why, connection)
+            made = self.directing.direct(request, answer, made, verdict.why, connection)
+            return made or ahead_only(answer, number_field(request.ext, "queueOffset"))
         return self._resets.delivered(request, answer)
 
     async def _asked(self, request: Command, answer: Command, connection: ConnectionInfo) -> Made:

@@ -1,10 +1,30 @@
-"""``ColdPull``: one pull that the archive is asked about, and the answers that can be made of it."""
+"""``ColdPull``: one pull that the archive is asked about, and the answers that can be made of it.
+
+A client that hears 21 (``PULL_OFFSET_MOVED``) throws away what it has pulled and not consumed yet, and goes on at the offset
+named: Java's and Go's push consumers drop the queue. One that hears 20 (``PULL_RETRY_IMMEDIATELY``) keeps what it holds and
+pulls on from there. So the gateway says 20 whenever it leads a reader forward; 21 comes from the broker alone:
+
+====================================  ======  ===================================================================
+the broker's or the archive's reason  answer  because
+====================================  ======  ===================================================================
+a hole that nobody has                20      what lies before it was handed out, and may wait in the client
+trimmed: the archive begins later     20      the same
+a lite queue: either of both          20      the same
+the broker's 21, ``OFFSET_TOO_SMALL``
+· the archive has the messages        0       nothing is skipped
+· nobody has them (``ahead_only``)    20      as for a hole
+· it is not known who has them        2       *try again*: no offset is named
+the broker's 21, ``OFFSET_RESET``     21      an operator's order: what the client holds is to be dropped
+the broker's 21, beyond the end       21      the queue was cut or begun anew: what the client holds is not its own
+any other broker's, level DISABLE     as is   the archive is not asked about them
+====================================  ======  ===================================================================
+"""
 
 from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from tiered.codec.remoting.codes import PullBounds, PullRequest, PullStatus, ResponseCode
+from tiered.codec.remoting.codes import PullBounds, PullRequest, PullStatus, ResponseCode, number_field
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.filter.base import RowFilter
 from tiered.gateway.knowledge.clients import Subscription
@@ -52,10 +72,10 @@ class ColdPull(Struct, frozen=True):
         return structs.replace(self, pull=structs.replace(self.pull, offset=int(offset)))
 
     def moved(self, following: int, remark: str) -> Command:
-        """The client is told to go on at ``following``."""
+        """The client is told to go on at ``following``, and keeps what it holds."""
         low = min(following, self.bounds.min_offset) if self.bounds.min_offset >= 0 else following
         numbers = {"nextBeginOffset": following, "minOffset": low, "maxOffset": self.bounds.max_offset}
-        return changed(self.answer, ResponseCode.PULL_OFFSET_MOVED, remark, numbers)
+        return changed(self.answer, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, numbers)
 
     def hole(self, end: int) -> Command:
         """The client is led over a hole up to ``end``."""
@@ -78,3 +98,13 @@ class ColdPull(Struct, frozen=True):
             return changed(self.answer, ResponseCode.SUCCESS, PullStatus.FOUND.value, numbers, body)
         remark = PullStatus.NO_MATCHED_MESSAGE.value
         return changed(self.answer, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, numbers)
+
+
+def ahead_only(answer: Command, offset: int) -> Command | None:
+    """The broker's ``answer`` to a pull at ``offset`` that nobody has any more, so that the client keeps what it holds;
+    ``None``: as it came. Where it leads nowhere 20 would have the client ask without a pause."""
+    if answer.code != ResponseCode.PULL_OFFSET_MOVED or answer.remark != PullStatus.OFFSET_TOO_SMALL.value:
+        return None
+    if number_field(answer.ext, "nextBeginOffset") <= offset:
+        return None
+    return changed(answer, ResponseCode.PULL_RETRY_IMMEDIATELY, answer.remark, {})
