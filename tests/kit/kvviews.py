@@ -353,9 +353,9 @@ class SimulatedWorld:
         if version is None or not progress.wait_version(NAMESPACE, version, 0):
             return None
         found = progress.outcome(NAMESPACE, version, f"{waiting.noted[0].call:032X}".encode())
-        if found is None:
-            raise AssertionError(f"nobody knows what became of {waiting.noted[0]}")
-        return WriteOutcome(found[0], version, found[1])
+        if not isinstance(found, WriteOutcome):
+            raise AssertionError(f"nobody knows what became of {waiting.noted[0]}: {found}")
+        return found
 
     def _read(self, waiting: Waiting, view: KeyValueView) -> None:
         asked, applied = waiting.asked, None

@@ -120,6 +120,36 @@ MUTANTS = (
         f"{_PUT}::test_another_message_in_the_write_s_place_is_not_taken_for_it",
     ),
     Mutant(
+        "tiered/view/progress.py",
+        "    if version in done.judged.get(namespace, ()):\n",
+        "    if version >= 0:\n",
+        f"{_PUT}::test_only_what_redo_decided_is_an_outcome",
+    ),
+    Mutant(
+        "tiered/view/view.py",
+        "        self.progress.begin_anew()  # before the store is empty\n        self._redo.forget()\n",
+        "        self._redo.forget()\n        self.progress.begin_anew()\n",
+        f"{_FEED}::test_a_view_that_is_not_whole_says_not_now",
+    ),
+    Mutant(
+        "tiered/view/view.py",
+        "        self.progress.goes_back()  # before the store does: nobody may take what is not there again for *not there*\n",
+        "",
+        f"{_FEED}::test_a_view_that_is_not_whole_says_not_now",
+    ),
+    Mutant(
+        "tiered/view/view.py",
+        "        if self.progress.life != life:\n",
+        "        if life < 0:\n",
+        f"{_FEED}::test_a_read_that_met_a_store_being_made_is_not_answered",
+    ),
+    Mutant(
+        "tiered/view/view.py",
+        "        if lacks is not None and self._in_doubt(namespace, lacks):\n",
+        "        if lacks == -1:\n",
+        f"{_FEED}::test_a_namespace_that_lies_wholly_in_what_is_gone_is_not_taken_for_none",
+    ),
+    Mutant(
         "tiered/view/putting.py",
         "        if answer.code != ResponseCode.SUCCESS:\n",
         "        if answer.code is None:\n",

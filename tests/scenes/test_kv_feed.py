@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import pytest
 
 from tests.kit.command import tiered
 from tests.kit.kvscene import NAMESPACE, KeyValueScene
-from tiered.errors import Corrupt, NotFound, Unavailable
+from tiered.daemon.viewhealth import view_ready
+from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
 from tiered.keyvalue import Condition, Freshness, ReadRule
 from tiered.view.snapshot import list_snapshots
 from tiered.view.sweeping import REST_SECONDS, SKEW_MS
+from tiered.view.view import KeyValueView
 
 LATEST = ReadRule(Freshness.LATEST)
 SYS_FLAG_AT, PREPARED = 36, b"\0\0\0\x04"
@@ -160,6 +164,101 @@ def test_without_an_archive_what_is_missing_is_said_and_nothing_of_it_served(tmp
         found = view.get("fresh", b"k")
         assert found is not None
         assert found.value == b"v"
+
+
+class _Asked:
+    """Who takes writes, asked for the version that comes next."""
+
+    def __init__(self, **known: int) -> None:
+        self.known = known
+
+    def next_version(self, namespace: str) -> int | None:
+        return self.known.get(namespace)
+
+
+def test_a_namespace_that_lies_wholly_in_what_is_gone_is_not_taken_for_none(tmp_path: Path) -> None:
+    scene = KeyValueScene(tmp_path, with_archive=False)
+    for number in range(9):
+        scene.put("old", b"k%d" % number, b"v")
+    for number in range(200):
+        scene.log.append(b"theirs", topic=b"Orders", queue_offset=number)
+    scene.expire(2)
+    scene.put("fresh", b"k", b"v")
+    for asked in (None, _Asked(old=9, empty=0, fresh=1)):
+        with ExitStack() as stack:
+            view = scene.view(stack)
+            scene.follow(view)
+            view.putter = asked  # type: ignore[assignment]
+            assert view.get("fresh", b"k") is not None
+            for _ in range(2):
+                with pytest.raises(Corrupt, match="messages of the namespace are missing"):
+                    view.get("old", b"k0", LATEST)
+                with pytest.raises(Corrupt if asked else Invalid):
+                    view.put("old", b"k0", b"w", condition=Condition(absent=True))
+            assert (list(view.broken()), view_ready(view)[0]) == (["old"], False)
+            if asked:
+                assert view.get("empty", b"k") is None
+                with pytest.raises(NotFound):
+                    view.get("nobody", b"k")
+            else:
+                with pytest.raises(Corrupt, match="nobody knows"):
+                    view.get("nobody", b"k")
+
+
+def test_a_view_that_is_not_whole_says_not_now(scene: KeyValueScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error of its store, until it is where it was; and from before it is emptied, until the log's end was seen."""
+    scene.log.mark_started(scene.log.time_ms)
+    scene.puts(30)
+    kept = scene.log.position
+    scene.put(NAMESPACE, b"key-1", b"lost")
+    reads = Counter[str]()
+
+    def read(view: KeyValueView, at: str) -> None:
+        for rule in (ReadRule(), LATEST):
+            with pytest.raises(Unavailable):
+                view.get(NAMESPACE, b"key-1", rule)
+        reads[at] += 1
+
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        store = view._store
+        reopen, clear = store.reopen, store.clear
+        monkeypatch.setattr(store, "reopen", lambda: (read(view, "before"), reopen(), read(view, "behind")))
+        view.go_back()
+        while view.progress.physical < scene.log.position:
+            view.step()
+        assert store.applied() is not None
+        scene.check(view)  # the log's end was not seen again yet: it is where it was, and that is enough
+        monkeypatch.setattr(store, "clear", lambda: (read(view, "empty"), clear()))
+        scene.log.cut(kept)
+        scene.log.append(b"in its place", topic=b"Orders", queue_offset=30)
+        scene.log.mark_started(scene.log.time_ms + 3_600_000)
+        view.step()
+        assert reads == {"before": 1, "behind": 1, "empty": 1}
+        read(view, "made anew")
+
+
+def test_a_read_that_met_a_store_being_made_is_not_answered(
+    scene: KeyValueScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.puts(30)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        scene.follow(view)
+        store, kept = view._store, view.frozen()
+
+        def cleared(keys: Sequence[bytes]) -> list[bytes | None]:
+            view.progress.begin_anew()
+            return [None] * len(keys)
+
+        monkeypatch.setattr(store, "get_many", cleared)
+        with pytest.raises(Unavailable, match="during the read"):
+            view.get(NAMESPACE, b"key-1")
+        view.progress.at_end()
+        monkeypatch.setattr(store, "snapshot", lambda: (view.progress.goes_back(), kept)[1])
+        with pytest.raises(Unavailable, match="during the read"):
+            view.page(NAMESPACE, b"", after=None, count=1)
 
 
 def test_a_broker_that_lost_its_tail_has_the_view_made_anew(scene: KeyValueScene) -> None:

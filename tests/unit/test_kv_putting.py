@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -240,14 +241,34 @@ def test_another_message_in_the_write_s_place_is_not_taken_for_it(
     assert "another message" in error.message
 
 
+@pytest.mark.parametrize("version", [10**18 - 1, 10**18, (1 << 63) - 1])
+def test_a_version_that_nothing_can_have_is_a_condition_that_does_not_hold(
+    written: Written, version: int
+) -> None:
+    written.put()
+    assert written.put(value=b"w", condition=Condition(version=version)) == WriteOutcome(False, 1, 0)
+    assert written.putter.delete(NS, b"k", Condition(version=version)) == WriteOutcome(False, 2, 0)
+
+
+def test_only_what_redo_decided_is_an_outcome(written: Written) -> None:
+    """What it cannot read as a write changed nothing; what it must not decide, another view may."""
+    with pytest.raises(Invalid, match="not take the message for a write") as no_write:
+        written.put(condition=Condition(version=1 << 63))
+    assert no_write.value.fields["outcome"] == NOT_DONE
+    written.redo.states = {NS: replace(written.redo.states[NS], broken="offset 0 is gone")}
+    with pytest.raises(Corrupt, match="messages of the namespace before it are missing") as missing:
+        written.put(condition=Condition(absent=True))
+    assert missing.value.fields["outcome"] == UNKNOWN
+
+
 def test_an_outcome_that_was_forgotten_is_unknown(written: Written) -> None:
     with written.progress.writing():
         for number in range(3):
             written.log.write(NS, b"k%d" % number, b"v", unique_key=f"ID{number}")
         written.progress.applied(written.redo.apply(written.log.batch(), with_ids=True), written.redo.states)
-        assert written.progress.outcome(NS, 1, b"ID1") == (True, None)
+        assert written.progress.outcome(NS, 1, b"ID1") == WriteOutcome(True, 1)
         for number in range(KEPT_OUTCOMES):
-            written.progress._outcomes[NS, 10 + number] = b"", None
+            written.progress._outcomes[NS, 10 + number] = b"", WriteOutcome(True, 10 + number)
         written.progress.applied(written.redo.apply(written.log.batch(2)), written.redo.states)
         assert written.progress.outcome(NS, 1, b"ID1") is None
     assert not written.progress._outcomes

@@ -13,7 +13,7 @@ def view_ready(view: KeyValueView) -> tuple[bool, str]:
     stale, waiting = view.progress.stale_seconds(), view.waiting
     if not view.progress.usable:
         return False, f"the view is being made; waiting for {waiting or 'redo'}"
-    broken = [name for name, state in view.states().items() if state.broken is not None]
+    broken = view.broken()
     if broken:
         return False, f"{len(broken)} namespaces lack messages: {', '.join(sorted(broken)[:3])}"
     if stale > STALE_READY_SECONDS:
@@ -25,19 +25,18 @@ def publish_view(view: KeyValueView, metrics: Metrics) -> None:
     """Set the gauges that say how far it is."""
     metrics.kv_stale_seconds.set(view.progress.stale_seconds())
     metrics.kv_lag_bytes.set(view.lag_bytes())
-    metrics.kv_broken.set(sum(state.broken is not None for state in view.states().values()))
+    metrics.kv_broken.set(len(view.broken()))
     metrics.kv_rebuilt.set(view.rebuilt)
 
 
 def view_status(view: KeyValueView) -> dict[str, object]:
     """How far it is, as ``/status`` shows it."""
-    states = view.states()
     return {
         "waiting": view.waiting,
         "applied": view.progress.physical,
         "lag_bytes": view.lag_bytes(),
         "stale_ms": view.stale_ms(),
         "rebuilt": view.rebuilt,
-        "namespaces": len(states),
-        "broken": {name: state.broken for name, state in states.items() if state.broken is not None},
+        "namespaces": len(view.states()),
+        "broken": view.broken(),
     }

@@ -23,15 +23,18 @@ class LogAnchor(NamedTuple):
 class FeedPosition:
     """Everything of the live log below ``physical`` was given; ``None``: the archive is still being read.
 
-    ``anchor``: ``None`` where nothing of this log was seen yet.
+    ``anchor``: ``None`` where nothing of this log was seen yet. ``lacks``: up to there something was passed over, because the
+    log no longer has it and no archive is named; what a queue had there shows only in what follows. ``None``: nothing was.
     """
 
     physical: PhysicalOffset | None = None
     anchor: LogAnchor | None = None
+    lacks: PhysicalOffset | None = None
 
     def encode(self) -> bytes:
         """As it is stored."""
-        return json.dumps({"physical": self.physical, "anchor": self.anchor}).encode()
+        lacks = {} if self.lacks is None else {"lacks": self.lacks}
+        return json.dumps({"physical": self.physical, "anchor": self.anchor, **lacks}).encode()
 
     @classmethod
     def decode(cls, stored: bytes | None) -> FeedPosition:
@@ -40,10 +43,11 @@ class FeedPosition:
             return cls()
         try:
             told = json.loads(stored)
-            physical, anchor = told["physical"], told["anchor"]
+            physical, anchor, lacks = told["physical"], told["anchor"], told.get("lacks")
             return cls(
                 None if physical is None else PhysicalOffset(int(physical)),
                 None if anchor is None else LogAnchor(*map(int, anchor)),
+                None if lacks is None else PhysicalOffset(int(lacks)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise Corrupt(

@@ -81,7 +81,7 @@ class JoinedFeed:
         if self._archive is None:
             if wanted is not None:
                 log.warning("a part of the log is gone", extra={"from": wanted, "to": begins})
-            self._position = FeedPosition(begins, None)
+            self._position = FeedPosition(begins, None, begins)
             self._joined = True
             return True
         return self._from_archive(max(begins, wanted or 0))
@@ -122,5 +122,5 @@ class JoinedFeed:
             "a part of the broker's log cannot be read, and no archive is named: messages in it are missing",
             extra={"from": self._position.physical, "to": gap.following, "reason": gap.reason},
         )
-        self._position = FeedPosition(gap.following, None)
+        self._position = FeedPosition(gap.following, None, gap.following)
         return FeedBatch(NOTHING, self._position)

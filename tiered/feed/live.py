@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -108,12 +109,12 @@ class LiveFeed:
         if chunk.status is ReadStatus.GAP:
             raise LogGap(chunk.next_offset, chunk.reason)
         if not len(chunk.starts):
-            return FeedBatch(_NOTHING, FeedPosition(chunk.next_offset, position.anchor))
+            return FeedBatch(_NOTHING, replace(position, physical=chunk.next_offset))
         data = memoryview(self._source.copy(chunk.start, chunk.end))
         messages = self._followed(data, chunk)
         last = int(chunk.starts[-1])
         anchor = LogAnchor(chunk.start + last, int(chunk.sizes[-1]), crc32c(data[last:]))
-        return FeedBatch(messages, FeedPosition(chunk.next_offset, anchor))
+        return FeedBatch(messages, FeedPosition(chunk.next_offset, anchor, position.lacks))
 
     def _followed(self, data: memoryview, chunk: Chunk) -> MessageBatch:
         """The followed messages among the records of a copy, each proven whole."""

@@ -34,6 +34,8 @@ ABSENT = -1
 """``kv_ifVersion`` of a write that takes effect only where there is no entry."""
 NO_VALUE = b"-"
 """Body of a deletion, and of a put of an empty value."""
+MAX_VERSION = (1 << 63) - 1
+_MOST_DIGITS = len(str(MAX_VERSION))
 _DIGEST_BYTES = 32
 _ZSTD, _ZLIB = 0x200, 0x300
 """Of ``SYS_COMPRESSION_TYPE`` (RocketMQ's ``MessageSysFlag``); none of its bits: zlib, as clients before 5.0 compress."""
@@ -192,10 +194,10 @@ def asked_of(texts: dict[str, bytes]) -> AskedOf:
 
 
 def _whole(text: bytes | None, low: int) -> int | None:
-    """A decimal number of at least ``low``, at most 18 digits."""
-    if text is None or not text.removeprefix(b"-").isdigit() or len(text) > 18:
+    """A decimal number of at least ``low``, and at most a queue offset's largest."""
+    if text is None or not text.removeprefix(b"-").isdigit() or len(text) > _MOST_DIGITS:
         return None
-    return int(text) if int(text) >= low else None
+    return int(text) if low <= int(text) <= MAX_VERSION else None
 
 
 def _unpacked(batch: MessageBatch, rows: Ints, most: int) -> dict[int, bytes | None]:

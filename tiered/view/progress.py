@@ -6,14 +6,21 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 
 from tiered.clock import Clock
+from tiered.keyvalue import WriteOutcome
 from tiered.view.redo import Applied, NamespaceState
 
 KEPT_OUTCOMES = 1 << 16
 """Messages of which it is remembered, while somebody writes, what became of them."""
 
-_UNKNOWN = object()
+
+class Undecided(Enum):
+    """Why redo decided nothing of a message that it came by."""
+
+    NO_WRITE = "it is no write that redo can read"
+    MISSING = "messages of its namespace are missing"
 
 
 class ViewProgress:
@@ -30,8 +37,12 @@ class ViewProgress:
         self._seen_end = -float("inf")
         self._usable = usable
         self._writers = self._expecting = 0
-        self._outcomes: OrderedDict[tuple[str, int], tuple[bytes, object]] = OrderedDict()
+        self._outcomes: OrderedDict[tuple[str, int], tuple[bytes, WriteOutcome | Undecided]] = OrderedDict()
         self._ended: str | None = None
+        self._life = 0
+        """Changes whenever the store may show less than before."""
+        self._before: dict[str, NamespaceState] = {}
+        """What namespaces were that are not there again yet."""
 
     @property
     def physical(self) -> int:
@@ -50,7 +61,8 @@ class ViewProgress:
 
     @property
     def usable(self) -> bool:
-        """False while the store is being made from its beginning: what is not in it yet is not *not there*."""
+        """False while the store is being made from its beginning, or is not again where it was: what is not in it yet is not
+        *not there*."""
         return self._usable
 
     def stale_seconds(self) -> float:
@@ -87,11 +99,14 @@ class ViewProgress:
             self._states = states
             self._physical = int(done.position.physical or self._physical)
             for namespace, ids in done.ids.items():
-                rejected = done.rejections.get(namespace, {})
+                broken = namespace in states and states[namespace].broken is not None
                 for version, unique_key in ids.items():
-                    self._outcomes[namespace, version] = unique_key, rejected.get(version, _UNKNOWN)
+                    found = _outcome(done, namespace, version, broken=broken)
+                    self._outcomes[namespace, version] = unique_key, found
             while len(self._outcomes) > KEPT_OUTCOMES:
                 self._outcomes.popitem(last=False)
+            if self._before:
+                self._is_there_again()
             self._changed.notify_all()
 
     def at_end(self, seconds_ago: float = 0.0) -> None:
@@ -99,16 +114,44 @@ class ViewProgress:
         self._seen_end = self._clock.monotonic() - seconds_ago
         if not self._usable:
             with self._changed:
-                self._usable = True
+                self._usable, self._before = True, {}
                 self._changed.notify_all()
 
     def begin_anew(self) -> None:
-        """The store is empty again; nothing that was asked for before counts as reached."""
+        """The store is going to be empty again; nothing that was asked for before counts as reached."""
         with self._changed:
-            self._states, self._physical, self._seen_end = {}, 0, -float("inf")
-            self._usable = False
+            self._goes_back()
+            self._before, self._seen_end = {}, -float("inf")
             self._outcomes.clear()
+
+    def goes_back(self) -> None:
+        """The store is going to be opened again, and may end earlier then: reads wait until it is where it was."""
+        with self._changed:
+            if self._usable:
+                self._before = dict(self._states)
+            self._goes_back()
+
+    def went_back(self, states: dict[str, NamespaceState], physical: int) -> None:
+        """The store is open again, and has this."""
+        with self._changed:
+            self._states, self._physical = states, physical
+            if self._before:
+                self._is_there_again()
             self._changed.notify_all()
+
+    def _goes_back(self) -> None:
+        self._states, self._physical, self._usable = {}, 0, False
+        self._life += 1
+        self._changed.notify_all()
+
+    def _is_there_again(self) -> None:
+        found = self._states
+        self._before = {
+            name: was
+            for name, was in self._before.items()
+            if name not in found or _ends_before(found[name], was)
+        }
+        self._usable = self._usable or not self._before
 
     def end(self, why: str) -> None:
         """Nothing will be applied any more: those who wait need not."""
@@ -120,6 +163,11 @@ class ViewProgress:
     def ended(self) -> str | None:
         """Why nothing is applied any more."""
         return self._ended
+
+    @property
+    def life(self) -> int:
+        """Asked before and behind a read: where it changed, what was read may be of a store that was being made."""
+        return self._life
 
     def wait_usable(self, seconds: float) -> bool:
         """Wait until reads may be answered; whether they may."""
@@ -133,14 +181,13 @@ class ViewProgress:
         """Wait until the message with this version is applied; whether it is."""
         return self._wait(lambda: self._next(namespace) > version, seconds)
 
-    def outcome(self, namespace: str, version: int, unique_key: bytes) -> tuple[bool, int | None] | None:
-        """What became of one's own message: whether it took effect, and which version stood in its way. ``None``: nobody knows,
-        or the message with this version is another's."""
+    def outcome(self, namespace: str, version: int, unique_key: bytes) -> WriteOutcome | Undecided | None:
+        """What became of one's own message. ``None``: nobody knows, or the message with this version is another's."""
         with self._changed:
             found = self._outcomes.get((namespace, version))
         if found is None or found[0] != unique_key:
             return None
-        return (True, None) if found[1] is _UNKNOWN else (False, found[1])  # type: ignore[return-value]
+        return found[1]
 
     def _next(self, namespace: str) -> int:
         state = self._states.get(namespace)
@@ -156,3 +203,20 @@ class ViewProgress:
                 if not self._changed.wait(left):
                     break
             return reached()
+
+
+def _ends_before(state: NamespaceState, was: NamespaceState) -> bool:
+    """By the place of the last message: offsets begin again where a topic is made anew."""
+    if state.physical is None or was.physical is None:
+        return state.next < was.next
+    return state.physical < was.physical
+
+
+def _outcome(done: Applied, namespace: str, version: int, *, broken: bool) -> WriteOutcome | Undecided:
+    """What redo said of one message, and nothing that it did not say."""
+    rejected = done.rejections.get(namespace, {})
+    if version in rejected:
+        return WriteOutcome(False, version, rejected[version])
+    if version in done.judged.get(namespace, ()):
+        return WriteOutcome(True, version)
+    return Undecided.MISSING if broken else Undecided.NO_WRITE

@@ -15,10 +15,10 @@ from tiered.broker.send import NEW_MESSAGE, STORED, Sending, properties_text
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import ResponseCode, number_field
 from tiered.codec.remoting.frame import Command
-from tiered.errors import Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.keyvalue import MAX_TTL_MS, Condition, WriteOutcome, check_key, check_namespace
 from tiered.view.operation import DELETE, NO_VALUE, PUT, properties_of
-from tiered.view.progress import ViewProgress
+from tiered.view.progress import Undecided, ViewProgress
 from tiered.view.redo import QUEUE_ID
 
 GROUP = "TIERED_KV"
@@ -166,6 +166,12 @@ class Putter:
         with self._connections.asking() as client:
             return Broker(client).log_end()
 
+    def next_version(self, namespace: str) -> int | None:
+        """The version that the broker gives next; ``None`` if it has no such namespace."""
+        with self._connections.asking() as client:
+            bounds = Broker(client).bounds(self._prefix + check_namespace(namespace))
+        return None if bounds is None else bounds.get(QUEUE_ID, (0, 0))[1]
+
     def create(self, namespace: str) -> bool:
         """See ``KeyValues.create``."""
         topic = self._prefix + check_namespace(namespace)
@@ -203,8 +209,9 @@ class Putter:
                 " many messages came since", version=version, outcome=UNKNOWN,
                 hint="read the key to see whether it took effect",
             )  # fmt: skip
-        effective, current = found
-        return WriteOutcome(effective, version, current)
+        if isinstance(found, Undecided):
+            raise _undecided(found, namespace, version)
+        return found
 
     def _send(self, sending: Sending) -> tuple[int, int | None]:
         """The version that the broker gave it, and where in its log it lies."""
@@ -247,6 +254,20 @@ def _place(message_id: str) -> int | None:
 def _refused(error: Unavailable) -> bool:
     """Whether no connection was made at all."""
     return isinstance(error.__cause__, ConnectionRefusedError)
+
+
+def _undecided(why: Undecided, namespace: str, version: int) -> TieredError:
+    """What it means that redo came by one's own message, and decided nothing."""
+    if why is Undecided.NO_WRITE:
+        return Invalid(
+            "redo does not take the message for a write: it changed nothing", namespace=namespace, version=version,
+            outcome=NOT_DONE, hint="ask for less: a smaller value, a condition that can hold",
+        )  # fmt: skip
+    return Corrupt(
+        "the write is in the log, and messages of the namespace before it are missing: this view decides none of it",
+        namespace=namespace, version=version, outcome=UNKNOWN,
+        hint="name an archive that has them (archive.url), or import a snapshot that covers them, and read the key then",
+    )  # fmt: skip
 
 
 def _refusal(answer: Command, topic: str) -> TieredError:

@@ -69,13 +69,15 @@ class NamespaceState:
 
 @dataclass(slots=True)
 class Applied:
-    """What became of one batch. ``ids``: of each message of a namespace, by version, if they were asked for."""
+    """What became of one batch. ``ids``: of each message of a namespace, by version, if they were asked for; then ``judged``,
+    too: versions of the writes that were decided. ``rejections``: those of them without effect."""
 
     position: FeedPosition
     messages: int = 0
     malformed: int = 0
     off_queue: int = 0
     rejections: dict[str, Rejections] = field(default_factory=dict)
+    judged: dict[str, set[int]] = field(default_factory=dict)
     ids: dict[str, dict[int, bytes]] = field(default_factory=dict)
 
 
@@ -237,6 +239,8 @@ class KeyValueRedo:
         if state.broken is None:
             self._writes(namespace, found.writes, changes, done)
         if with_ids:
+            judged = () if state.broken is not None else map(int, found.writes.version)
+            done.judged.setdefault(namespace, set()).update(judged)
             ids = zip(messages.headers["queue_offset"].tolist(), found.ids, strict=True)
             done.ids.setdefault(namespace, {}).update(ids)
         last = messages.headers[-1]

@@ -15,6 +15,7 @@ from tiered.keyvalue import (
     ALWAYS,
     AT_ONCE,
     MOST_KEYS,
+    NOT_DONE,
     PAGE_BYTES,
     Condition,
     Entry,
@@ -84,6 +85,9 @@ class KeyValueView:
         self.nudge: Callable[[], None] = lambda: None
         """Has the service look at once."""
         self.created: set[str] = set()
+        self._whole: set[str] = set()
+        self._lacking: dict[str, str] = {}
+        """Namespaces of which redo saw no message behind the part of the log that it lacks, and what is missing of them."""
         self.rebuilt = 0
         """How often the view began anew because the log was another."""
 
@@ -122,15 +126,19 @@ class KeyValueView:
 
     def _reopen(self) -> None:
         """After an error of the store it may end earlier: the feed goes on from there."""
+        self.progress.goes_back()  # before the store does: nobody may take what is not there again for *not there*
         self._store.reopen()
         self._redo.load()
+        self.progress.went_back(self._redo.states, int(self._redo.position.physical or 0))
         self._feed = self._open_feed(self._redo.position)
         self._failed = False
 
     def _begin_anew(self, why: str) -> None:
         log.error("the view begins anew: the log is not the one that it was made of", extra={"reason": why})
+        self.progress.begin_anew()  # before the store is empty
         self._redo.forget()
-        self.progress.begin_anew()
+        self._whole.clear()
+        self._lacking.clear()
         self._feed = self._open_feed(self._redo.position)
         self.rebuilt += 1
 
@@ -171,6 +179,11 @@ class KeyValueView:
         """What is known of each namespace."""
         return self._redo.states
 
+    def broken(self) -> dict[str, str]:
+        """Namespaces that lack messages, and which."""
+        states = self._redo.states.items()
+        return self._lacking | {name: state.broken for name, state in states if state.broken is not None}
+
     def stale_ms(self) -> int | None:
         """At most how old an answer is that is made now: how long ago the view was at the log's end; ``None``: never yet."""
         seconds = self.progress.stale_seconds()
@@ -190,15 +203,15 @@ class KeyValueView:
 
     def get(self, namespace: str, key: bytes, rule: ReadRule = AT_ONCE) -> Entry | None:
         """See ``KeyValues``."""
-        self._ready(namespace, rule)
+        life = self._ready(namespace, rule)
         [found] = self._store.get_many([entry_key(namespace, check_key(key))])
+        self._check_life(life)
         return self._alive(key, found)
 
     def get_many(self, namespace: str, keys: Sequence[bytes], rule: ReadRule = AT_ONCE) -> list[Entry | None]:
         """See ``KeyValues``."""
         _bounded("keys", len(keys))
-        self._ready(namespace, rule)
-        frozen: MetadataView = self._store.snapshot()
+        frozen: MetadataView = self._frozen(namespace, rule)
         found: list[Entry | None] = []
         room = PAGE_BYTES
         for at in range(0, len(keys), _KEYS_AT_ONCE):
@@ -218,8 +231,7 @@ class KeyValueView:
     ) -> KeyPage:
         """See ``KeyValues``."""
         _bounded("entries", count)
-        self._ready(namespace, rule)
-        frozen = self._store.snapshot()
+        frozen = self._frozen(namespace, rule)
         beginning = entries_prefix(namespace) + prefix
         start = None if after is None else entry_key(namespace, after) + b"\0"
         made: list[Entry] = []
@@ -248,14 +260,27 @@ class KeyValueView:
             return None
         return entry
 
-    def _ready(self, namespace: str, rule: ReadRule) -> None:
-        """Wait for what the rule asks for. ``NotFound`` for a namespace that is not known then."""
+    def _frozen(self, namespace: str, rule: ReadRule) -> MetadataView:
+        """The store as the rule asks for it."""
+        life = self._ready(namespace, rule)
+        frozen = self._store.snapshot()
+        self._check_life(life)
+        return frozen
+
+    def _check_life(self, life: int) -> None:
+        """``Unavailable`` where the store began to be made again while it was read."""
+        if self.progress.life != life:
+            raise Unavailable("the view began to be made again during the read", hint="ask again")
+
+    def _ready(self, namespace: str, rule: ReadRule) -> int:
+        """Wait for what the rule asks for; the life that is read then. ``NotFound`` for a namespace that is not known."""
         check_namespace(namespace)
+        life = self.progress.life
         if rule.freshness is Freshness.LATEST:
             self._wait_latest()
         elif not self.progress.wait_usable(self._pace.latest_seconds):
             raise Unavailable(
-                "the view is being made from the log's beginning", applied=self.progress.physical,
+                "the view is being made, and is not whole yet", applied=self.progress.physical,
                 waiting=self._feed.waiting or "redo", hint="ask again later",
             )  # fmt: skip
         elif rule.max_stale_ms is not None and self.progress.stale_seconds() * 1000 > rule.max_stale_ms:
@@ -263,19 +288,66 @@ class KeyValueView:
                 "the view is too old for this read", limit_ms=rule.max_stale_ms, waiting=self._feed.waiting or "redo",
                 hint="ask for an older one, or again later",
             )  # fmt: skip
-        state = self._redo.states.get(namespace)
-        if state is not None and state.broken is not None:
-            raise Corrupt(
-                "messages of the namespace are missing", namespace=namespace, missing=state.broken,
-                hint="import a snapshot that covers them, or name an archive that has them, and delete the view's store",
-            )  # fmt: skip
-        if state is None and namespace not in self.created:
+        self._check_whole(namespace)
+        if namespace not in self._redo.states and namespace not in self.created:
             raise NotFound(
                 "there is no such namespace", namespace=namespace, hint="tiered kv create makes it"
             )
+        return life
+
+    def _check_whole(self, namespace: str) -> None:
+        """``Corrupt`` for a namespace that lacks messages, or of which nobody can say that it has all."""
+        lacks = self._redo.position.lacks
+        if lacks is not None and self._in_doubt(namespace, lacks):
+            self._ask_whether_whole(namespace, lacks)
+        missing = self.broken().get(namespace)
+        if missing is not None:
+            raise Corrupt(
+                "messages of the namespace are missing: nothing of it is served, and no write decided",
+                namespace=namespace, missing=missing, outcome=NOT_DONE,
+                hint="import a snapshot that covers them, or name an archive that has them, and delete the view's store",
+            )  # fmt: skip
+
+    def _in_doubt(self, namespace: str, lacks: int) -> bool:
+        """Whether redo has seen nothing of it behind the part of the log that is lacking."""
+        state = self._redo.states.get(namespace)
+        if namespace in self._whole or (state is not None and (state.physical or 0) >= lacks):
+            self._lacking.pop(namespace, None)
+            return False
+        return True
+
+    def _ask_whether_whole(self, namespace: str, lacks: int) -> None:
+        """Of the broker, which counts the messages that it no longer has."""
+        if self.putter is None:
+            self._lacking[namespace] = f"the log below {lacks} is gone, and no archive is named: nobody knows"
+            return
+        end = self.putter.next_version(namespace)
+        if end is not None and end > self._applied(namespace):
+            self._wait_latest()
+            if not self._in_doubt(namespace, lacks):
+                return
+            if end > self._applied(namespace):
+                told = f"offsets {self._applied(namespace)} to {end - 1} lay in the log below {lacks}, which is gone"
+                self._lacking[namespace] = told
+                return
+        self._lacking.pop(namespace, None)
+        if end is not None:
+            self._whole.add(namespace)
+            self.created.add(namespace)
+
+    def _applied(self, namespace: str) -> int:
+        state = self._redo.states.get(namespace)
+        return 0 if state is None else state.next
 
     def _wait_latest(self) -> None:
+        before = self.progress.physical
         end = int(self._feed.end()) if self.end is None else self.end()
+        if end < before:
+            self.nudge()
+            raise Unavailable(
+                "the log ends before what was applied: its broker lost a tail, and redo has not looked yet",
+                applied=before, end=end, hint="ask again",
+            )  # fmt: skip
         with self.progress.expecting():
             if self.progress.physical < end:
                 self.nudge()
@@ -311,11 +383,10 @@ class KeyValueView:
         return made
 
     def _writer(self, namespace: str) -> Putter:
-        state = self._redo.states.get(check_namespace(namespace))
-        if state is not None and state.broken is not None:
-            raise Corrupt("messages of the namespace are missing: no write is decided", missing=state.broken)
+        check_namespace(namespace)
         if self.putter is None:
             raise Invalid("this view takes no writes", hint="set kv.broker_address")
+        self._check_whole(namespace)
         return self.putter
 
 
