@@ -300,6 +300,43 @@ def test_a_table(grown: tuple[Path, Path, str], audit: Audit, tmp_path: Path) ->
     }
 
 
+def test_what_a_table_has_is_summed_itself(
+    grown: tuple[Path, Path, str], audit: Audit, tmp_path: Path
+) -> None:
+    """A body, a tag, a key and a property were changed, their ``body_crc`` was kept; one column has another type."""
+    url = grown[2]
+    names = ("cluster", "broker", "topic", "queue_id", "queue_offset", "body_crc", "tags", "body", "keys")
+    rows = [{n: r[n] for n in names} | {"properties": list(r["properties"].items())} for r in expected(url)]
+    changed = {
+        100: ("body", b"forged"),
+        200: ("tags", "forged"),
+        300: ("keys", ["a", "b"]),
+        301: ("tags", None),
+    }
+    changed[400] = ("properties", [("forged", "x"), *rows[400]["properties"]])
+    told = {}
+    for name, of in (("same", {}), ("forged", changed)):
+        made = [{**row, **dict([of[i]] if i in of else [])} for i, row in enumerate(rows)]
+        table = pa.Table.from_pylist([{**row, "msg_id": 1} for row in made])
+        kind = pa.map_(pa.string(), pa.string())
+        at = table.schema.get_field_index("properties")
+        table = table.set_column(at, "properties", pa.array([row["properties"] for row in made], kind))
+        (tmp_path / name).mkdir()
+        pq.write_table(table, tmp_path / name / "part.parquet")
+        told[name] = audit("--archive", url, "--topics", "DemoTopic*", "--table", tmp_path / name)
+    assert (told["same"][0], told["same"][1]["differences"]) == (0, 0)
+    assert told["same"][1]["table"]["columns_compared"] == "body_crc, tags, body, keys, properties"
+    assert told["same"][1]["table"]["columns_not_compared"] == "msg_id"
+    code, found = told["forged"]
+    assert code == 1
+    assert {
+        (d["what"], d["detail"], d["topic"], d["queue_id"], d["start_offset"]) for d in found["listed"]
+    } == {
+        (f"{'bodies' if name == 'body' else 'other columns'} differ in the table", name, *where(rows[i])[:3])
+        for i, (name, _) in changed.items()
+    }
+
+
 def where(row: dict[str, Any], messages: int = 1) -> tuple[Any, ...]:
     return row["topic"], row["queue_id"], row["queue_offset"], row["queue_offset"] + messages
 
@@ -324,8 +361,9 @@ def test_the_pipelines_table_is_compared_with_the_commit_it_has(
         (("--limit", "none"), 2, "--limit is wrong"),
         (("--quick", "--topics", "Orders*,Oders"), 5, "no archive here has this topic (topic=Oders)"),
         (("--quick", "--topics", "Oders*"), 5, "no topic matches (topics=Oders*)"),
-        (("--quick", "--table", "/nowhere/at/all"), 5, "there is no table"),
-        (("--quick", "--store", "/nowhere/at/all"), 5, "no consume queues are here"),
+        (("--table", "/nowhere/at/all"), 5, "there is no table"),
+        (("--store", "/nowhere/at/all"), 5, "no consume queues are here"),
+        (("--dry-run", "--store", "/nowhere/at/all"), 5, "no consume queues are here"),
     ],
 )
 def test_bad_input(
@@ -336,7 +374,9 @@ def test_bad_input(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["audit", "--archive", grown[2], *flags]) == code
-    assert says in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert says in said
+    assert "reading" not in said  # what can be refused is refused first
 
 
 def test_a_table_without_the_columns(
@@ -344,7 +384,9 @@ def test_a_table_without_the_columns(
 ) -> None:
     table = write([{"topic": "x", "queue_id": 1}], tmp_path / "table")
     assert main(["audit", "--archive", grown[2], "--quick", "--table", str(table)]) == 2
-    assert "missing=body_crc, broker, cluster, queue_offset" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "missing=body_crc, broker, cluster, queue_offset" in said
+    assert "reading" not in said
 
 
 def test_a_dry_run_and_what_people_see(url: str, copied: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,6 +64,10 @@ class Flags(SharedFlags):
 def writes(work: Work) -> tuple[str, ...]:
     """Nothing; wrong flags are found by a dry run too."""
     _check(work)
+    if work.args.store:
+        from tiered_jobs.audit.store import check_store
+
+        check_store(work, work.snapshots())
     return ()
 
 
@@ -72,15 +76,23 @@ def run(work: Work) -> int:
     _check(work)
     snapshots = work.snapshots()
     work.check_topics(snapshots, includeSystemTopics="true")
+    table = None
+    # What can be refused is refused before everything is read.
+    if work.args.store:
+        from tiered_jobs.audit.store import check_store, store_differences
+
+        check_store(work, snapshots)
+    if work.args.table:
+        from tiered_jobs.audit.table import open_table, table_differences
+
+        table = open_table(work, snapshots)
     told: dict[str, Any] = {
         "verdict": "", "archives": commits(snapshots), "quick": work.args.quick,
     }  # fmt: skip
     found = [_archive(work, snapshots, told)]
-    if work.args.table:
-        from tiered_jobs.audit.table import table_differences
-
+    if table is not None:
         try:
-            found.append(listed(table_differences(work, snapshots, told), work.args.limit))
+            found.append(listed(table_differences(work, table, told), work.args.limit))
         except Exception as error:
             if not found[0][1]:
                 raise
@@ -88,8 +100,6 @@ def run(work: Work) -> int:
                 f"not compared: {str(error).splitlines()[0]}"  # the archive's own differences are worth telling
             )
     if work.args.store:
-        from tiered_jobs.audit.store import store_differences
-
         found.append(store_differences(work, snapshots, told))
     kinds: dict[str, int] = {}
     rows: list[tuple[Any, ...]] = []

@@ -32,13 +32,9 @@ def store_differences(
 ) -> tuple[list[Row], dict[str, int]]:
     """(differences, how many of each kind). ``told`` gets ``store``: queues compared, messages not archived yet.
 
-    A queue that the broker deleted is not a difference: the archive keeps what brokers forget.
+    A queue that the broker deleted is not a difference: the archive keeps what brokers forget. Errors as of ``check_store``.
     """
-    if len(snapshots) != 1:
-        raise Invalid(
-            "a store is that of one broker", flag="--store", archives=", ".join(str(s.place) for s in snapshots),
-            hint="name one archive with --cluster and --broker",
-        )  # fmt: skip
+    check_store(work, snapshots)
     (snapshot,) = snapshots
     options = parse_options(work.options(includeSystemTopics="true"))
     rows: list[Row] = []
@@ -65,6 +61,16 @@ def store_differences(
                 rows.append((what, *place, queue.topic, queue.queue_id, start, end, None, None, told_of))
     told["store"] = {"queues": there, "queues_compared": compared, "messages_behind": behind}
     return rows, kinds
+
+
+def check_store(work: Work, snapshots: Sequence[Snapshot]) -> None:
+    """``Invalid`` for a store beside several archives; ``NotFound`` for one without consume queues."""
+    if len(snapshots) != 1:
+        raise Invalid(
+            "a store is that of one broker", flag="--store", archives=", ".join(str(s.place) for s in snapshots),
+            hint="name one archive with --cluster and --broker",
+        )  # fmt: skip
+    next(broker_queues(Path(work.args.store)))
 
 
 def _archived(snapshot: Snapshot, some: Sequence[BrokerQueue]) -> list[tuple[int, int] | None]:
@@ -105,12 +111,15 @@ def broker_queues(store: Path) -> Iterator[BrokerQueue]:
     """Every consume queue of a store. ``NotFound`` if it has none."""
     root = store / "consumequeue"
     hint = "give the directory that holds commitlog and consumequeue; queues in RocksDB are not read"
+    none = NotFound("no consume queues are here", flag="--store", found=str(store), hint=hint)
     if not root.is_dir():
-        raise NotFound("no consume queues are here", flag="--store", found=str(store), hint=hint)
+        raise none
+    some = False
     try:
         log = sorted(int(name) for name in os.listdir(store / "commitlog") if name.isdigit())
         for topic in sorted(os.listdir(root)):
             for name in sorted(filter(str.isdigit, os.listdir(root / topic)), key=int):
+                some = True
                 yield BrokerQueue(topic, int(name), *_bounds(root / topic / name, log[0] if log else 0))
     except FileNotFoundError as error:
         raise NotFound(
@@ -118,6 +127,8 @@ def broker_queues(store: Path) -> Iterator[BrokerQueue]:
         ) from error
     except OSError as error:
         raise Unavailable("the store cannot be read", flag="--store", found=str(error), hint=hint) from error
+    if not some:
+        raise none
 
 
 def _bounds(queue: Path, first_physical: int) -> tuple[int, int]:

@@ -1,12 +1,13 @@
-"""The archive against a table that was made of it: every message there, once, with the body it had.
+"""The archive against a table that was made of it: every message there, once, with what the table has of it.
 
-Each side is summed up per queue, in one scan of columns that need no block; only queues whose sums differ are compared message
-by message.
+Each side is summed up per queue, in one scan, every column of a message by itself and not by a checksum that was kept beside
+it; only queues whose sums differ are compared message by message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from tiered_jobs.audit.queues import DIFFERENCE, QUEUE, nothing
 from tiered_jobs.pipeline.silver import topic_matches
 from tiered_jobs.pipeline.table import Files, document, taken
 from tiered_jobs.work import pinned
+from tiered_spark.columns import COLUMNS, needs_records
 from tiered_spark.options import matches, parse_options
 from tiered_spark.queues import read_queues
 from tiered_spark.snapshot import Snapshot
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tiered_jobs.work import Work
 
 READ = (*QUEUE, "queue_offset", "body_crc")
+BODY = ("body", "body_crc", "body_size")
 LIFE = ("physical_offset", "store_timestamp")
 """What tells messages with one queue offset apart where a queue began anew: the pipeline's tables keep those of before."""
 
@@ -38,47 +41,84 @@ TYPES = {
 }  # fmt: skip
 
 
-def table_differences(work: Work, snapshots: Sequence[Snapshot], told: dict[str, Any]) -> DataFrame:
-    """Differences of table and archive. ``told`` gets ``table``: rows on both sides, and how far the table reaches.
+@dataclass(frozen=True, slots=True)
+class ComparedTable:
+    """The table: its rows of the topics and archives that are looked at, the flags the pipeline made it with, and archive →
+    last commit it has taken in. ``types``: its columns that are read; ``compared``: those held against the archive."""
+
+    rows: DataFrame
+    made: dict[str, Any]
+    commits: dict[str, int]
+    snapshots: list[Snapshot]
+    types: dict[str, str]
+    compared: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def open_table(work: Work, snapshots: Sequence[Snapshot]) -> ComparedTable:
+    """The table that the flags name, of which no row is read. ``NotFound`` without one; ``Invalid`` for one that was made from
+    other brokers, or lacks columns by which messages are told apart."""
+    place, made, commits = _made_from(work)
+    mine = _of_its_brokers(snapshots, place, made)
+    frame = _frame(work, place, (*READ, *LIFE) if made else READ)
+    types = {name: TYPES[name] for name in ((*READ, *LIFE) if made else READ)}
+    left_out = []
+    for name, kind in frame.dtypes:
+        if name in types or name not in COLUMNS or (work.args.quick and needs_records([name])):
+            continue
+        known = COLUMNS[name]
+        if kind in [each.simpleString() for each in (known.kind, *known.also)]:
+            types[name] = kind
+        else:
+            left_out.append(name)
+    compared = tuple(name for name in types if name not in (*QUEUE, "queue_offset"))
+    here = [(F.col("cluster") == x.place.cluster) & (F.col("broker") == x.place.broker) for x in mine]
+    rows = frame.select(*(F.col(name).cast(kind).alias(name) for name, kind in types.items()))
+    rows = rows.filter(reduce(Column.__or__, here) & _named(work.args.topics))
+    return ComparedTable(rows, made, commits, mine, types, compared, tuple(left_out))
+
+
+def table_differences(work: Work, table: ComparedTable, told: dict[str, Any]) -> DataFrame:
+    """Differences of table and archive. ``told`` gets ``table``: rows on both sides, how far the table reaches, and the
+    columns compared.
 
     A table that the pipeline keeps is compared with the commit that it has taken in; any other one with the newest.
     """
-    place, made, commits = _made_from(work)
-    snapshots = _of_its_brokers(snapshots, place, made)
-    columns = (*READ, *LIFE) if made else READ
+    snapshots, made = table.snapshots, table.made
     archived = None
     behind = 0
     for snapshot in snapshots:
         names = {snapshot.place.archive_id.hex(), f"{snapshot.place.cluster}/{snapshot.place.broker}"}
-        taken = [commit for name, commit in commits.items() if name.split(" ")[-1] in names]
+        taken = [commit for name, commit in table.commits.items() if name.split(" ")[-1] in names]
         upto = min(taken[0] if len(taken) == 1 else snapshot.commit, snapshot.commit)
         behind += snapshot.commit - upto
         options = {**_selection(work, made), **pinned(snapshot), "asOfCommit": upto, "onDamage": "skip"}
-        rows = work.read(",".join(columns), **options).filter(_named(work.args.topics))
+        columns = ", ".join(f"{name} {kind}" for name, kind in table.types.items())
+        rows = work.read(columns, **options).filter(_named(work.args.topics))
         archived = rows if archived is None else archived.unionByName(rows)
     assert archived is not None  # an archive is always found, or NotFound was raised
-    table = _table(work, place, snapshots, columns)
-    both = archived.withColumn("side", F.lit(0)).unionByName(table.withColumn("side", F.lit(1)))
+    both = _hashed(archived, table, 0).unionByName(_hashed(table.rows, table, 1))
     both = both.join(_queues(work, snapshots), list(QUEUE), "left")
     anew = F.coalesce("anew", F.lit(False)) if made else F.lit(False)
-    life = F.when(anew, F.xxhash64(*LIFE)) if made else F.lit(None).cast("long")
-    both = both.withColumns({"anew": anew, "life": life})
+    both = both.withColumns({"anew": anew, "life": F.when(anew, F.col("life"))})
     # What retention has cut off the archive by now counts on neither side.
     both = both.filter(F.coalesce(F.col("queue_offset") >= F.col("min_offset"), F.lit(True))).drop(
         "min_offset"
     )
     work.say("columns of the archive and of the table")
-    sums = both.groupBy(*QUEUE).agg(*_sums()).persist()
+    sums = both.groupBy(*QUEUE).agg(*_sums(table.compared)).persist()
     totals = sums.agg(F.sum("rows0").alias("archive"), F.sum("rows1").alias("table")).first()
     told["table"] = {
         "messages_in_archive": (totals["archive"] if totals else None) or 0,
         "messages_in_table": (totals["table"] if totals else None) or 0,
         "commits_behind": behind,
+        "columns_compared": ", ".join(table.compared),
+        **({"columns_not_compared": ", ".join(table.left_out)} if table.left_out else {}),
     }
     suspect = sums.filter("rows0 <> rows1 or fold0 <> fold1 or total0 <> total1").select(*QUEUE)
     if suspect.isEmpty():
         return work.spark.createDataFrame([], DIFFERENCE)
-    return _by_message(both.join(F.broadcast(suspect), list(QUEUE), "left_semi"))
+    return _by_message(both.join(F.broadcast(suspect), list(QUEUE), "left_semi"), table.compared)
 
 
 def _made_from(work: Work) -> tuple[str, dict[str, Any], dict[str, int]]:
@@ -133,8 +173,8 @@ def _patterns(joined: str) -> list[str]:
     return [pattern.strip() for pattern in joined.split(",")]
 
 
-def _table(work: Work, place: str, snapshots: Sequence[Snapshot], names: Sequence[str]) -> DataFrame:
-    """Its rows of the topics and archives that are looked at."""
+def _frame(work: Work, place: str, names: Sequence[str]) -> DataFrame:
+    """All of its rows. ``Invalid`` if it lacks one of these columns."""
     reader = work.spark.read.format("delta" if Files(work.spark).exists(f"{place}/_delta_log") else "parquet")
     frame = reader.load(place)
     missing = sorted(set(names) - set(frame.columns))
@@ -150,9 +190,24 @@ def _table(work: Work, place: str, snapshots: Sequence[Snapshot], names: Sequenc
             StructField("topic", StringType()) if field.name == "topic" else field for field in frame.schema
         ]
         frame = reader.schema(StructType(fields)).load(place)
-    frame = frame.select(*(F.col(name).cast(TYPES[name]).alias(name) for name in names))
-    mine = [(F.col("cluster") == x.place.cluster) & (F.col("broker") == x.place.broker) for x in snapshots]
-    return frame.filter(reduce(Column.__or__, mine) & _named(work.args.topics))
+    return frame
+
+
+def _hashed(rows: DataFrame, table: ComparedTable, side: int) -> DataFrame:
+    """A message's place, and a hash of each column that is compared: none is carried further than here."""
+    life = F.xxhash64(*LIFE) if table.made else F.lit(None).cast("long")
+    hashes = (_hash(name, table.types[name]).alias(_of(name)) for name in table.compared)
+    return rows.select(*QUEUE, "queue_offset", life.alias("life"), F.lit(side).alias("side"), *hashes)
+
+
+def _hash(name: str, kind: str) -> Column:
+    """Of a column's value, null or not: Spark's own hash passes over nulls, and takes no map."""
+    value = F.array_sort(F.map_entries(name)) if kind.startswith("map") else F.col(name)
+    return F.xxhash64(F.isnull(name), value)
+
+
+def _of(name: str) -> str:
+    return f"hash of {name}"
 
 
 def _queues(work: Work, snapshots: Sequence[Snapshot]) -> DataFrame:
@@ -174,9 +229,9 @@ def _queues(work: Work, snapshots: Sequence[Snapshot]) -> DataFrame:
     return work.spark.createDataFrame(pa.concat_tables(parts))
 
 
-def _sums() -> list[Column]:
-    """Per side: rows, and two sums of a hash of place and body that do not depend on the order of rows."""
-    hashed = F.xxhash64("queue_offset", "body_crc")
+def _sums(compared: Iterable[str]) -> list[Column]:
+    """Per side: rows, and two sums of a hash of place and columns that do not depend on the order of rows."""
+    hashed = F.xxhash64("queue_offset", *map(_of, compared))
     made = []
     for side in (0, 1):
         mine = F.col("side") == side
@@ -188,26 +243,31 @@ def _sums() -> list[Column]:
     return made
 
 
-def _by_message(both: DataFrame) -> DataFrame:
+def _by_message(both: DataFrame, compared: Sequence[str]) -> DataFrame:
     """Messages that are not the same, and there once, on both sides; one difference for neighbours of one kind.
 
     Of a queue that began anew the archive's side has the newest generation alone: rows of earlier ones in the table are not a
     difference.
     """
     counts = [F.sum((F.col("side") == side).cast("long")).alias(f"rows{side}") for side in (0, 1)]
-    crcs = [F.min("body_crc").alias("low"), F.max("body_crc").alias("high")]
-    found = both.groupBy(*QUEUE, "queue_offset", "life", "anew").agg(*counts, *crcs)
+    differs = {name: F.min(_of(name)) != F.max(_of(name)) for name in compared}
+    named = F.concat_ws(", ", *(F.when(changed, F.lit(name)) for name, changed in differs.items()))
+    body = reduce(Column.__or__, (differs[name] for name in BODY if name in differs))
+    found = both.groupBy(*QUEUE, "queue_offset", "life", "anew").agg(
+        *counts, named.alias("detail"), body.alias("other_body")
+    )
     what = (
         F.when(F.col("rows1") == 0, "messages are not in the table")
         .when((F.col("rows0") == 0) & ~F.col("anew"), "messages are in the table only")
         .when(F.col("rows1") > 1, "messages are in the table twice")
-        .when(F.col("low") != F.col("high"), "bodies differ in the table")
+        .when(F.col("other_body"), "bodies differ in the table")
+        .when(F.col("detail") != "", "other columns differ in the table")
     )
     wrong = found.withColumn("what", what).filter("what is not null")
-    place = F.row_number().over(Window.partitionBy("what", *QUEUE).orderBy("queue_offset"))
-    together = wrong.withColumn("island", F.col("queue_offset") - place).groupBy("what", *QUEUE, "island")
+    wrong = wrong.withColumn("detail", F.when((F.col("rows0") > 0) & (F.col("rows1") > 0), F.col("detail")))
+    same = ("what", *QUEUE, "detail")
+    place = F.row_number().over(Window.partitionBy(*same).orderBy("queue_offset"))
+    together = wrong.withColumn("island", F.col("queue_offset") - place).groupBy(*same, "island")
     return together.agg(
         F.min("queue_offset").alias("start_offset"), (F.max("queue_offset") + 1).alias("end_offset")
-    ).select(
-        "what", *QUEUE, "start_offset", "end_offset", *nothing("key string", "block int", "detail string")
-    )
+    ).select("what", *QUEUE, "start_offset", "end_offset", *nothing("key string", "block int"), "detail")

@@ -92,6 +92,8 @@ def run(work: Work) -> None:
         check(work.spark, table)
     with TableClaim(Files(work.spark), table, work.clock, work.say) as claim:
         bronze = Bronze(table, claim.beat, FORMATS[work.args.format])
+        for one in tables:
+            one.keep(work, bronze)  # before bronze takes all that is new
         if "bronze" in layers:
             summary["bronze"] = bronze.fill(work, batch_bytes)
         if bronze.there(work.spark):

@@ -54,7 +54,6 @@ class Silver:
         A query runs one batch and ends. One that was cut off is done again with the watermark it had, in a run of its own: only
         then is what is late in the next one known.
         """
-        self._keep(work, bronze)
         filled = Filled()
         with _settings(work.spark, _STATE | _parts(work.spark)):
             unfinished = True
@@ -131,8 +130,8 @@ class Silver:
         filled.late += late
         filled.dead_letters += dead
 
-    def _keep(self, work: Work, bronze: Bronze) -> None:
-        """A table has one declaration: rows of two schemas would lie in it otherwise."""
+    def keep(self, work: Work, bronze: Bronze) -> None:
+        """``Refused`` for a table that was made with another declaration: rows of two schemas would lie in it otherwise."""
         name = self.declared.table
         wanted: dict[str, object] = {
             "topics": self.declared.topics, "format": self.declared.format, "before it": list(self.others),
