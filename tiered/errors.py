@@ -184,6 +184,14 @@ def of_local_disk(message: str, error: OSError, *, hint: str, **fields: object) 
     return Invalid(message, hint=hint, found=found, **fields)
 
 
+def not_installed(what: str, package: str, extra: str) -> Invalid:
+    """The error where ``what`` needs a package of one of the extras that is not there: one text, one exit code."""
+    return Invalid(
+        f"{what} requires the package {package}, which is not installed",
+        hint=f"pip install 'rocketmq-tiered[{extra}]', or make install-{extra} in a checkout",
+    )
+
+
 def did_you_mean(name: str, known: Collection[str], listed: str) -> str:
     """The hint for a name that is not known: the nearest that is, or else all of them behind ``listed``."""
     near = get_close_matches(name, known, 1)

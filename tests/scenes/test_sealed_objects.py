@@ -262,7 +262,7 @@ def test_without_pyarrow_one_sentence_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     objects, item = both.scene.objects(), both.segments()[0]
     for ask in (objects.block_table, objects.directory, objects.check_footer):
-        with pytest.raises(Invalid, match="need pyarrow, which is not installed") as found:
+        with pytest.raises(Invalid, match="requires the package pyarrow, which is not installed") as found:
             ask(item)
         assert "rocketmq-tiered[parquet]" in str(found.value.hint)
 

@@ -176,7 +176,7 @@ def test_without_pyarrow_the_error_says_what_to_install(room: str) -> None:
         "except Invalid as error:\n    print(error)"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert "need pyarrow, which is not installed" in said
+    assert "requires the package pyarrow, which is not installed" in said
     assert "rocketmq-tiered[parquet]" in said
 
 

@@ -45,7 +45,7 @@ def test_wrong_holds_are_refused() -> None:
     with pytest.raises(Conflict, match="of this name"):
         add_hold(provider, KEYS, ARCHIVE, HOLD, "", 2, chance.randbytes)
     for wrong in (LegalHold("", "a", 0, 1), LegalHold("a", " ", 0, 1), LegalHold("a", "b", 5, 5)):
-        with pytest.raises(Invalid, match="ends after it begins"):
+        with pytest.raises(Invalid, match=r"ends after it begins|a hold's name has letters"):
             add_hold(provider, KEYS, ARCHIVE, wrong, "", 2, chance.randbytes)
     with pytest.raises(NotFound, match="no hold of this name") as found:
         drop_hold(provider, KEYS, ARCHIVE, "case-9")

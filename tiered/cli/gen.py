@@ -11,7 +11,7 @@ import typer
 from tiered.cli.options import JsonFlag, output
 from tiered.clock import SystemClock
 from tiered.daemon.signals import Signals
-from tiered.errors import Invalid
+from tiered.errors import Invalid, of_local_disk
 from tiered.text.human import Kind
 from tiered.text.values import size_bytes
 
@@ -84,13 +84,19 @@ def command(
         consume_queues=consume_queues,
     )
     clock, stop = SystemClock(), threading.Event()
-    generator = StoreGenerator(options, clock)
     begun = clock.monotonic()
-    with Signals(stop, clock), generator:
-        first = generator.physical_offset
-        with out.progress("appending", 0 if follow else messages) as advance:
-            written = generator.run(stop, advance)
-        end = generator.physical_offset
+    try:
+        generator = StoreGenerator(options, clock)
+        with Signals(stop, clock), generator:
+            first = generator.physical_offset
+            with out.progress("appending", 0 if follow else messages) as advance:
+                written = generator.run(stop, advance)
+            end = generator.physical_offset
+    except OSError as error:
+        raise of_local_disk(
+            "cannot write the store", error, path=error.filename or store,
+            hint="--store names a directory that can be made and written",
+        ) from error  # fmt: skip
     seconds = clock.monotonic() - begun
     out.record(
         {

@@ -174,6 +174,11 @@ def cas_command(
     json: JsonFlag = False,
 ) -> None:
     """Compare and set: put a value where the entry is still as it was read. Exit code 6 if it is another."""
+    if version is None and expected is None:
+        raise Invalid(
+            "compare-and-set needs what the entry must be now",
+            hint="--version N, or --expected VALUE; for a key that must not exist yet: tiered kv put --if-absent",
+        )
     wanted, content, ttl_ms = _key(key, base64url), _value(value, file), _ttl(ttl)
     before = None if expected is None else _bytes(expected)
     with _client(server, config, sets) as client:

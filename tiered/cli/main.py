@@ -32,6 +32,7 @@ from tiered.errors import (
     Refused,
     TieredError,
     Unavailable,
+    did_you_mean,
     exit_code,
 )
 from tiered.text.commandline import check_values
@@ -198,14 +199,23 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         drop_stdout()
         return EXIT_NO_READER
     except typer.TyperException as error:
-        return _tell(_usage(error, usage), debug=debug, as_json=as_json)
+        return _tell(_usage(error, usage, group, words), debug=debug, as_json=as_json)
     except Exception as error:  # noqa: BLE001  (the outermost door: one paragraph instead of a traceback)
         return _tell(unwritten(error) or error, debug=debug, as_json=as_json)
 
 
-def _usage(error: typer.TyperException, usage: str) -> Exception:
-    """A wrong command line as one of the program's own errors."""
-    return Invalid(" ".join(error.format_message().split()).rstrip("."), hint=usage)
+def _usage(error: typer.TyperException, usage: str, group: Any, words: Sequence[str]) -> Exception:
+    """A wrong command line as one of the program's own errors; a verb that is not there with those that are."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    at, path, known, word = group, "tiered", dict(group.commands), ""
+    for word in words:
+        known = getattr(at, "commands", {})
+        if word not in known:
+            break
+        at, path = known[word], f"{path} {word}"
+    if text.startswith("No such command") and known:
+        return Invalid(f"{path} has no verb {word!r}", hint=did_you_mean(word, known, "its verbs: "))
+    return Invalid(text, hint=usage)
 
 
 def _help_of(group: Any, words: Sequence[str]) -> str:

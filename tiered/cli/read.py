@@ -25,7 +25,7 @@ from tiered.fetch.pull import Pull
 from tiered.model import GetMessageStatus, MessageQueue, QueueOffset
 from tiered.settings import MIB
 from tiered.store import MessageStore
-from tiered.text.human import Kind
+from tiered.text.human import Kind, human
 from tiered.text.output import Advance, Column, Output
 from tiered.text.values import moment_ms
 
@@ -182,7 +182,7 @@ def _check_asked(times: Times, queue: int | None, offset: int | None, compacted:
     if times.first_ms is not None and times.end_ms is not None and times.first_ms > times.end_ms:
         raise Invalid(
             "--from-time is later than --to-time",
-            found=f"{times.first_ms} > {times.end_ms}",
+            found=f"{human(times.first_ms, Kind.TIME)} > {human(times.end_ms, Kind.TIME)}",
             hint="swap them",
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from tiered.errors import NotFound
+from tiered.errors import Invalid
 
 REGISTERED = "tiered.verbs"
 """The group of entry points in which a package above this one offers a verb: a function of words that gives the exit code."""
@@ -26,12 +26,12 @@ def command(context: typer.Context) -> int:
     """Run a job on the archive."""
     found = next(iter(entry_points(group=REGISTERED, name="spark")), None)
     if found is None:
-        raise NotFound("the jobs are not installed", hint=INSTALL)
+        raise Invalid("the Spark jobs are not installed", hint=INSTALL)
     try:
         run: Callable[[Sequence[str]], int] = found.load()
     except (
         ModuleNotFoundError
     ) as error:  # a wheel that was built without them, and registers them all the same
-        raise NotFound("the jobs are not installed", missing=error.name, hint=INSTALL) from None
+        raise Invalid("the Spark jobs are not installed", missing=error.name, hint=INSTALL) from None
     debug = ["--debug"] if context.obj else []  # the words have it no more, wherever it stood
     return run([*debug, *context.args])

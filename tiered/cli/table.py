@@ -15,7 +15,7 @@ from tiered.cli.access import OpenedArchive, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
 from tiered.daemon.signals import Signals
-from tiered.errors import Invalid, Refused, TieredError, Unavailable
+from tiered.errors import Invalid, Refused, TieredError, Unavailable, did_you_mean
 from tiered.table.catalog import open_catalog
 from tiered.table.keeping import TableKeeper, TableRound, row
 from tiered.table.orders import (
@@ -111,7 +111,7 @@ def enable_command(
     """
     out = output(json)
     if kind != ICEBERG:
-        raise Invalid("no such kind of table", found=kind, expected=ICEBERG)
+        raise Invalid("no such kind of table", found=kind, hint=did_you_mean(kind, (ICEBERG,), "kinds: "))
     kept = KeptTables(catalog, _pairs(properties or []), namespace, table, tuple(topics or ["*"]))
     check_tables(kept)
     with _opened(out, config, archive, state, sets) as place:

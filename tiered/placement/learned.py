@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiered.errors import Invalid
+from tiered.errors import not_installed
 from tiered.placement.history import Loads
 
 FIRST_STEP = 0.02
@@ -23,10 +23,7 @@ class OnlineRegression:
         try:
             from sklearn.linear_model import SGDRegressor
         except ImportError as error:
-            raise Invalid(
-                "placement that learns needs scikit-learn",
-                found=str(error), hint="install the extra placement, or use --model baseline",
-            ) from None  # fmt: skip
+            raise not_installed("placement that learns", error.name or "scikit-learn", "placement") from None
         self._model = SGDRegressor(
             loss="huber", epsilon=0.5, alpha=1e-5, learning_rate="invscaling", eta0=FIRST_STEP, shuffle=False
         )

@@ -358,7 +358,11 @@ class PosixProvider:
             return Invalid(
                 f"cannot {doing} an object: the path is not usable", hint="correct archive.url", **where
             )
-        return Unavailable(f"cannot {doing} an object", **where)
+        return Unavailable(
+            f"cannot {doing} an object",
+            hint="archive.url names a directory that this user can make and write; is its disk mounted and sound?",
+            **where,
+        )
 
 
 def _name(error: OSError) -> str:

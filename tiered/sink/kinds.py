@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
-from tiered.errors import Invalid, did_you_mean
+from tiered.errors import Invalid, did_you_mean, not_installed
 from tiered.sink.base import Sink
 from tiered.sink.order import SinkOrder
 from tiered.sink.shaping import ShapedKind
@@ -116,8 +116,5 @@ def find_kind(name: str) -> SinkKind:
     try:
         made: SinkKind = found.load()()
     except ImportError as error:
-        raise Invalid(
-            "this kind of sink needs what is not installed", field="kind", found=name, missing=error.name or str(error),
-            hint=f"pip install 'rocketmq-tiered[{name}]', or what its package says",
-        ) from error  # fmt: skip
+        raise not_installed(f"sink kind '{name}'", error.name or str(error), name) from error
     return ShapedKind(made)

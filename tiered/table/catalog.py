@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tiered.errors import Refused, TieredError, Unavailable
+from tiered.errors import Refused, TieredError, Unavailable, not_installed
 from tiered.table.orders import EMBEDDED, KeptTables
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def no_pyiceberg() -> str | None:
 
 def open_catalog(tables: KeptTables, access: Mapping[str, str], state_directory: str) -> Catalog:
     """The catalog of these tables. ``access``: properties that reach the archive's files, which ``tables.properties`` may
-    replace. ``Refused`` without pyiceberg, or where the embedded catalog has no directory; ``Unavailable`` if it is away."""
-    why = no_pyiceberg()
-    if why is not None:
-        raise Refused("a table cannot be kept", found=why, hint="install the extra iceberg")
+    replace. ``Invalid`` without pyiceberg, ``Refused`` where the embedded catalog has no directory; ``Unavailable`` if it
+    is away."""
+    if no_pyiceberg() is not None:
+        raise not_installed("an Iceberg table", "pyiceberg", "iceberg")
     with catalog_errors(tables.catalog):
         return _opened(tables, {**access, **tables.properties}, state_directory)
 

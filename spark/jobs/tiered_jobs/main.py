@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 import typer
 
 from tiered import errors
-from tiered.errors import Invalid, NotFound, TieredError, did_you_mean, exit_code
+from tiered.errors import Invalid, TieredError, did_you_mean, exit_code, not_installed
 from tiered.text.commandline import check_values
 from tiered.text.speaker import speaker
 
@@ -115,10 +115,7 @@ def _plain(error: Exception, help_command: str) -> Exception:
     if isinstance(error, typer.TyperException):
         return Invalid(" ".join(error.format_message().split()).rstrip("."), hint=help_command)
     if isinstance(error, ModuleNotFoundError):
-        return NotFound(
-            "a package that the jobs need is not installed", missing=error.name,
-            hint="pip install 'rocketmq-tiered[spark]', or make install-spark",
-        )  # fmt: skip
+        return not_installed("a Spark job", error.name or str(error), "spark")
     if isinstance(error, TieredError):
         return error
     found = _OURS.search(str(error))

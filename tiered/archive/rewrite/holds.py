@@ -5,6 +5,7 @@ Every run of retention lists them first. What cannot be read holds everything: t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -13,6 +14,9 @@ from tiered.archive.rewrite.policy import LegalHold
 from tiered.archive.standing import HOLD, Order, drop_order, put_order, read_orders
 from tiered.errors import Conflict, Invalid, NotFound
 from tiered.provider.base import Provider
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+"""A new hold's name: what a shell takes without quotes. Older holds keep theirs."""
 
 FOR_EVER_MS = 1 << 60
 """The end of a hold that has none."""
@@ -49,10 +53,15 @@ def add_hold(
     random_bytes: Callable[[int], bytes],
 ) -> StoredHold:
     """Put a hold. ``Invalid`` if it can hold nothing, ``Conflict`` if one of this name is in force."""
-    if not hold.name.strip() or not hold.pattern.strip() or hold.start_ms >= hold.end_ms:
+    if NAME.fullmatch(hold.name) is None:
         raise Invalid(
-            "a hold needs a name, a pattern of topics, and a time that ends after it begins",
-            found=f"{hold.name!r}, {hold.pattern!r}, {hold.start_ms} to {hold.end_ms}",
+            "a hold's name has letters, digits, '.', '_' and '-', at most 60, and begins with a letter or digit",
+            found=ascii(hold.name[:80]), hint="for example tiered hold add case-7 --topic 'Orders*'",
+        )  # fmt: skip
+    if not hold.pattern.strip() or hold.start_ms >= hold.end_ms:
+        raise Invalid(
+            "a hold needs a pattern of topics, and a time that ends after it begins",
+            found=f"{hold.pattern!r}, {hold.start_ms} to {hold.end_ms}",
             hint="for example tiered hold add case-7 --topic 'Orders*' --from 2026-01-01 --to 2026-02-01",
         )
     if any(other.name == hold.name for other in holds_in_force(provider, keys, archive_id)):

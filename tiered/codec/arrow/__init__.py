@@ -8,15 +8,12 @@ byte for byte or travel beside their columns. Needs pyarrow, which is an extra. 
 
 from __future__ import annotations
 
-from tiered.errors import Invalid
+from tiered.errors import not_installed
 
 try:
     import pyarrow as _pyarrow
 except ModuleNotFoundError as error:
-    raise Invalid(
-        "Parquet segments and tables of messages need pyarrow, which is not installed",
-        hint="pip install 'rocketmq-tiered[parquet]'",
-    ) from error
+    raise not_installed("a sealed day, or a table of messages,", "pyarrow", "parquet") from error
 
 
 def share_allocator() -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tiered.codec.checksum import crc32c
 from tiered.codec.format.sections import TRAILER_BYTES, close_footer, open_footer
 from tiered.codec.types import Buffer
-from tiered.errors import Corrupt, Invalid, Refused
+from tiered.errors import Corrupt, Refused, not_installed
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -204,14 +204,11 @@ class ObjectCipher:
 
 
 def require_cryptography() -> None:
-    """``Invalid`` where the package that encrypts is not installed."""
+    """Raises ``Invalid`` where the package that encrypts is not installed."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise Invalid(
-            "archives are encrypted by the package cryptography, which is not installed",
-            hint="pip install 'rocketmq-tiered[encryption]'",
-        ) from None
+        raise not_installed("encryption", "cryptography", "encryption") from None
 
 
 def derived_key(secret: bytes, *, salt: bytes, purpose: bytes) -> bytes:

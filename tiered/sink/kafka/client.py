@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tiered.errors import Fenced, Invalid, TieredError, Unavailable
+from tiered.errors import Fenced, Invalid, TieredError, Unavailable, not_installed
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 log = logging.getLogger(__name__)
+log.addHandler(
+    logging.NullHandler()
+)  # a verb has no log: its error says all, the library's own lines would stand before it
 
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
 _REFUSED = (
@@ -35,6 +38,8 @@ _WRONG = (
     "UNSUPPORTED_FOR_MESSAGE_FORMAT", "INVALID_REQUIRED_ACKS",
 )  # fmt: skip
 _RECORD = ("INVALID_TIMESTAMP", "INVALID_RECORD")
+ALL_DOWN = "_ALL_BROKERS_DOWN"
+"""What the client says when no broker took its connection."""
 IN_VAIN = ("_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT")
 """What the client says of records that it did not send, whatever the reason."""
 TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE")
@@ -46,10 +51,7 @@ def kafka_library() -> ModuleType:
         import confluent_kafka
         import confluent_kafka.admin
     except ImportError as error:
-        raise Invalid(
-            "a sink of kind kafka needs confluent-kafka, which is not installed", field="kind", found="kafka",
-            missing=error.name or str(error), hint="pip install 'rocketmq-tiered[kafka]', or make install-kafka",
-        ) from error  # fmt: skip
+        raise not_installed("sink kind 'kafka'", "confluent-kafka", "kafka") from error
     library: ModuleType = confluent_kafka
     return library
 
@@ -110,7 +112,10 @@ class Heard:
             return Invalid(
                 f"{what}: Kafka cannot do it", found=self.said(error), **fields, hint="deploy/kafka.md"
             )
-        return Unavailable(f"{what}: Kafka does not answer", found=self.said(error), **fields)
+        return Unavailable(
+            f"{what}: Kafka does not answer", found=self.said(error), **fields,
+            hint="check the sink's option brokers, and that Kafka runs and can be reached from here",
+        )  # fmt: skip
 
     def _of(self, heard: str, error: KafkaError) -> str:
         return self.errors.get(heard) or self.said(error)

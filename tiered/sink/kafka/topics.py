@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tiered.clock import Clock
 from tiered.errors import Invalid, TieredError, Unavailable
-from tiered.sink.kafka.client import GONE, Heard, asking, kafka_library, made
+from tiered.sink.kafka.client import ALL_DOWN, GONE, Heard, asking, kafka_library, made
 from tiered.sink.kafka.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 100
 """Topics that are deleted by one request."""
 _TRY_SECONDS = 1.0
+_DOWN_SECONDS = 3.0
+"""How long brokers that all refuse connections are asked: what is not there is said at once, not after ``timeout_ms``."""
 _POLL_SECONDS = 0.1
 _SIZE, _RETENTION = "max.message.bytes", "retention.ms"
 
@@ -40,7 +42,7 @@ class KafkaTopics:
 
     def reachable(self) -> None:
         """Ask for the brokers: nothing else. Why a login is refused the client only tells by the way, when it is polled."""
-        library, deadline = kafka_library(), self._clock.monotonic() + self._settings.seconds
+        library, begun = kafka_library(), self._clock.monotonic()
         while True:
             try:
                 self._admin.list_topics(timeout=min(_TRY_SECONDS, self._settings.seconds))
@@ -50,7 +52,8 @@ class KafkaTopics:
                 told = self._heard.error(
                     "the brokers of Kafka were asked for", error.args[0], brokers=self._settings.brokers
                 )
-                if not isinstance(told, Unavailable) or self._clock.monotonic() > deadline:
+                most = _DOWN_SECONDS if ALL_DOWN in self._heard.errors else self._settings.seconds
+                if not isinstance(told, Unavailable) or self._clock.monotonic() - begun > most:
                     raise told from None
 
     def find(self, names: Iterable[str]) -> dict[str, KafkaTopic]:

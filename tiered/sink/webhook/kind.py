@@ -86,7 +86,7 @@ def _checked(url: str) -> str:
         good = False
     if not good or parts.username or parts.password or parts.fragment or not url.isascii() or " " in url:
         raise Invalid(
-            "the URL of a receiver is none", field="options.url",
-            expected="http:// or https://, a host, no user and no fragment", hint="url=https://host/path",
+            "the option url of a sink of kind http is not a URL that can be posted to", field="options.url",
+            expected="http:// or https://, a host, no user, no fragment, no spaces", hint="url=https://host/path",
         )  # fmt: skip
     return url

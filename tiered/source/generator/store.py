@@ -283,8 +283,10 @@ class StoreGenerator:
     def _roll(self, size: int) -> None:
         if size + BLANK_HEADER_BYTES > self.options.file_bytes:
             raise Invalid(
-                "a record is larger than a commitlog file", found=size, expected=self.options.file_bytes
-            )
+                "a record is larger than a commitlog file", found=size,
+                expected=f"at most {self.options.file_bytes - BLANK_HEADER_BYTES} bytes",
+                hint="make --body-bytes smaller, or --file-bytes larger",
+            )  # fmt: skip
         self.physical_offset = self.log.write_blank(self.physical_offset)
 
     def _place(self, message: Message) -> tuple[Message, bytes]:
