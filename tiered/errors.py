@@ -55,8 +55,8 @@ class Unavailable(TieredError):
 
 class Denied(Unavailable):
     """The store answers and refuses whoever asks: credentials, rights or a clock that is wrong. Nothing was written. It passes
-    when a token is renewed, so to everyone who only wanted something from the archive it means *not now*; the operator
-    gets the ``hint``.
+    when a token is renewed: to everyone who only wanted something from the archive it means *not now*, and the operator gets
+    the ``hint``. Nobody repeats it at once.
     """
 
 

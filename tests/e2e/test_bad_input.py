@@ -287,19 +287,21 @@ class Always(deque[str]):
 
 
 @pytest.mark.parametrize(
-    ("word", "said", "hint"),
+    ("word", "code", "said", "hint"),
     [
-        ("404", "bucket", "archive.url"),
-        ("403", "SignatureDoesNotMatch", "store."),
-        ("400", "region", "store.region"),
-        ("301", "redirects", "store.region"),
+        ("404", 2, "bucket", "archive.url"),
+        ("403", 4, "SignatureDoesNotMatch", "store."),
+        ("400", 2, "region", "store.region"),
+        ("301", 2, "redirects", "store.region"),
     ],
 )
-def test_a_wrong_bucket_key_or_region(broker: Crafted, toy: FakeS3, word: str, said: str, hint: str) -> None:
+def test_a_wrong_bucket_key_or_region(
+    broker: Crafted, toy: FakeS3, word: str, code: int, said: str, hint: str
+) -> None:
     toy.script_all = Always(word)
     url, sets = s3(toy)
     done = archive_once(broker.store, url, *sets)
-    one_paragraph(done, 2, hint)
+    one_paragraph(done, code, hint)
     assert said.lower() in done.err.lower()
     assert "toy-secret" not in done.err
 

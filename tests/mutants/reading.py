@@ -64,7 +64,7 @@ MUTANTS = (
         "tiered/provider/s3errors.py",
         " or (status == 404 and (not code or code.isdigit())):\n",
         " or status == 404:\n",
-        f"{_PROVIDER_FAULTS}::test_what_waiting_cannot_fix_is_invalid_and_says_what_to_set",
+        f"{_PROVIDER_FAULTS}::test_what_a_moment_cannot_fix_is_asked_once_and_says_what_to_set",
     ),
     Mutant(
         "tiered/archive/read/runs.py",

@@ -32,7 +32,7 @@ from tiered.daemon.notify import Notifier
 from tiered.daemon.once import TORN_SECONDS, PresentEnd
 from tiered.daemon.parts import Choices
 from tiered.daemon.portfile import WEB_PORT_FILE
-from tiered.errors import Corrupt, Fenced, Invalid, NotFound, TieredError, Unavailable, exit_code
+from tiered.errors import Corrupt, Denied, Fenced, Invalid, NotFound, TieredError, Unavailable, exit_code
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider, named_objects
@@ -254,8 +254,10 @@ def test_an_address_that_was_never_right_is_told_at_once(broker: Crafted) -> Non
 def test_a_store_that_refuses_what_it_allowed_before_is_waited_for(
     broker: Crafted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said: TieredError = Denied("the store refuses access", hint="allow it", found="403 AccessDenied")
+
     def denied(*_: object, **__: object) -> None:
-        raise Invalid("the store denies access", hint="allow it", found="403 AccessDenied")
+        raise said
 
     def once() -> int:
         with ExitStack() as stack:
@@ -263,14 +265,17 @@ def test_a_store_that_refuses_what_it_allowed_before_is_waited_for(
 
     allowed = MemoryProvider.get
     monkeypatch.setattr(MemoryProvider, "get", denied)
-    with pytest.raises(Invalid, match="the store denies access"):
+    with pytest.raises(Denied, match="the store refuses access"):
+        once()
+    said = Invalid("the bucket is in another region", hint="set store.region")
+    with pytest.raises(Invalid, match="another region"):
         once()
     monkeypatch.setattr(MemoryProvider, "get", allowed)
     assert once() == 0
     monkeypatch.setattr(MemoryProvider, "get", denied)
-    with pytest.raises(Unavailable, match="the store denies access, as it did not before") as caught:
+    with pytest.raises(Unavailable, match="another region, as it did not before") as caught:
         once()
-    assert (caught.value.hint, caught.value.exit_code) == ("allow it", 4)
+    assert (caught.value.hint, caught.value.exit_code) == ("set store.region", 4)
 
 
 def test_a_checkpoint_that_is_denied_for_a_moment_ends_no_daemon(
@@ -281,13 +286,15 @@ def test_a_checkpoint_that_is_denied_for_a_moment_ends_no_daemon(
     def once_denied(self: MemoryProvider, key: str, *rest: Any, **more: Any) -> Any:
         if "/shard/" in key and not denied:
             denied.append(key)
-            raise Invalid("the store denies access", hint="allow it", found="403 AccessDenied")
+            raise Denied("the store refuses access", hint="allow it", found="403 AccessDenied")
         return put(self, key, *rest, **more)
 
     monkeypatch.setattr(MemoryProvider, "put", once_denied)
-    with ExitStack() as stack:
-        one = daemon(broker, "memory://app-checkpoint", sets={"archive.checkpoint_commits": 1})
-        assert one.run(stack) == 0
+    for _ in range(2):
+        broker.send()
+        with ExitStack() as stack:
+            one = daemon(broker, "memory://app-checkpoint", sets={"archive.checkpoint_commits": 1})
+            assert one.run(stack) == 0
     assert denied
     assert any("/checkpoint/" in stored.key for stored in store_of("app-checkpoint").list(""))
 

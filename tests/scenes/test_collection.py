@@ -29,7 +29,7 @@ from tiered.archive.rewrite.retention import Retention
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.crashpoint import AgeingPoint, CrashPoint
-from tiered.errors import Fenced, Invalid, Refused, TieredError, Unavailable
+from tiered.errors import Denied, Fenced, Invalid, Refused, TieredError, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue
 from tiered.provider.base import Fetched, Stored
@@ -247,7 +247,7 @@ def test_what_a_batch_deleted_is_committed_and_the_refused_key_is_told_until_it_
 
     def touchy(keys: Sequence[str]) -> Mapping[str, TieredError]:
         if set(refused) & set(keys):
-            raise Invalid("the store denies access", found="403 AccessDenied", key=refused[0])
+            raise Denied("the store refuses access", found="403 AccessDenied", key=refused[0])
         return inner(keys)
 
     monkeypatch.setattr(small.provider, "delete_many", touchy)

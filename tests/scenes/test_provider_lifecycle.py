@@ -9,7 +9,7 @@ import pytest
 from tests.kit.s3server import S3Server
 from tiered.cli.doctor import _lifecycle
 from tiered.clock import ManualClock
-from tiered.errors import Invalid, TieredError
+from tiered.errors import Denied, Invalid, TieredError
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.open import open_provider
 from tiered.provider.s3 import S3Provider
@@ -75,10 +75,10 @@ def test_without_the_right_to_ask_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
         raise answers[0]
 
     monkeypatch.setattr(made, "_call", call)
-    answers.append(Invalid("the store denies access", found="403 AccessDenied"))
+    answers.append(Denied("the store refuses access", found="403 AccessDenied"))
     name, result, said, fix = _lifecycle(made, "c/b/")
     assert (name, result) == ("lifecycle rules", "unknown")
-    assert "denies access" in said
+    assert "refuses access" in said
     assert "s3:GetLifecycleConfiguration" in fix
     for code in ("404 NoSuchLifecycleConfiguration", "501 NotImplemented"):
         answers[:] = [Invalid("the store refuses to get", found=code)]

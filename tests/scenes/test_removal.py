@@ -29,7 +29,7 @@ from tiered.archive.rewrite.collection import look
 from tiered.archive.rewrite.floor import NewFloor
 from tiered.archive.state.keys import QUEUE
 from tiered.archive.state.values import Head
-from tiered.errors import Fenced, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Denied, Fenced, Invalid, NotFound, TieredError, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Stored
 from tiered.provider.deleting import delete_each
@@ -572,7 +572,7 @@ def test_without_the_right_to_delete_everything_stays_and_is_done_when_it_is_the
 
     def half(key: str) -> None:
         if "/data/" not in key:
-            raise Invalid("the store denies access", key=key)
+            raise Denied("the store refuses access", key=key)
         delete(key)
 
     monkeypatch.setattr(small.provider, "delete_many", lambda keys: delete_each(half, keys))

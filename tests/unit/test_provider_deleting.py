@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tiered.clock import ManualClock
-from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.errors import Denied, Invalid, TieredError, Unavailable
 from tiered.provider.s3 import S3Provider
 from tiered.settings import Store
 
@@ -44,7 +44,7 @@ def test_only_what_is_said_to_be_gone_is_gone(monkeypatch: pytest.MonkeyPatch) -
     made, asked = driver(monkeypatch, answer)
     failed = made.delete_many(KEYS)
     assert {key: type(error) for key, error in failed.items()} == {
-        "data/1": Invalid, "data/2": Unavailable, "data/4": Unavailable
+        "data/1": Denied, "data/2": Unavailable, "data/4": Unavailable
     }  # fmt: skip
     assert "did not say" in str(failed["data/4"])
     assert "s3:DeleteObject" in str(failed["data/1"])
@@ -62,8 +62,8 @@ def test_a_store_that_knows_no_batches_is_asked_one_by_one_from_then_on(
 
 
 def test_a_whole_request_that_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, _ = driver(monkeypatch, Invalid("the store denies access", found="403 AccessDenied"))
-    with pytest.raises(Invalid):
+    made, _ = driver(monkeypatch, Denied("the store refuses access", found="403 AccessDenied"))
+    with pytest.raises(Denied):
         made.delete_many(KEYS)
 
 

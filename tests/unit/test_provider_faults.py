@@ -11,7 +11,7 @@ import pytest
 from tests.kit.fakes3 import FakeS3
 from tests.kit.storefakes import Scripted
 from tiered.clock import Clock, ManualClock, SystemClock
-from tiered.errors import Conflict, Invalid, NotFound, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.resolve import put_own, tail
@@ -182,12 +182,13 @@ def test_nobody_listening_is_unavailable_with_a_hint(toy: FakeS3) -> None:
     ("status", "expected"),
     [(301, "store.region"), (400, "store.region"), (403, "secret_access_key"), (404, "create the bucket")],
 )
-def test_what_waiting_cannot_fix_is_invalid_and_says_what_to_set(
+def test_what_a_moment_cannot_fix_is_asked_once_and_says_what_to_set(
     toy: FakeS3, s3: S3Provider, status: int, expected: str
 ) -> None:
     toy.script.append(str(status))
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Denied if status == 403 else Invalid) as caught:
         retrying(s3).put("k", [b"x"])
+    assert not toy.script, "answered by the script's only word"
     assert expected in str(caught.value)
     assert "toy-secret" not in str(caught.value)
     assert caught.value.__cause__ is None

@@ -15,7 +15,7 @@ from tests.kit.assemble import KEYS, assemble, open_log
 from tests.kit.pipeline import Crafted
 from tiered.archive.log.reader import TAIL_BYTES
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.wrap import is_after_unknown
 from tiered.settings import Store
@@ -129,7 +129,7 @@ class Answered(Exception):
 
 @pytest.mark.parametrize("name", ["status_code", "status", "code"])
 @pytest.mark.parametrize(
-    ("status", "kind"), [(403, Invalid), (404, Invalid), (429, Unavailable), (503, Unavailable)]
+    ("status", "kind"), [(401, Denied), (403, Denied), (404, Invalid), (429, Unavailable), (503, Unavailable)]
 )
 def test_a_refusal_is_no_outage(
     azure: FsspecProvider, monkeypatch: pytest.MonkeyPatch, name: str, status: int, kind: type[TieredError]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tiered.clock import ManualClock
-from tiered.errors import Invalid, Unavailable
+from tiered.errors import Denied, Invalid, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.fsspecparts import s3_options
@@ -207,7 +207,7 @@ def test_no_credentials_at_all_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(Invalid) as caught:
+    with pytest.raises(Denied) as caught:
         opened("s3://b/p?endpoint=http://127.0.0.1:9").head("k")
     assert "no usable credentials" in str(caught.value)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.body import CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.naming import check_prefix, slice_range
@@ -123,7 +123,7 @@ def test_only_a_write_may_have_happened_when_the_connection_breaks(verb: str) ->
         (404, "NoSuchKey", NotFound, "some/key"),
         (404, "404", NotFound, ""),
         (404, "", NotFound, ""),
-        (404, "XAdminUserNotFound", Invalid, "access key"),
+        (404, "XAdminUserNotFound", Denied, "access key"),
         (404, "NoSuchSomething", Invalid, "NoSuchSomething"),
         (404, "NoSuchBucket", Invalid, "create the bucket"),
         (404, "NoSuchUpload", Unavailable, ""),
@@ -141,12 +141,16 @@ def test_only_a_write_may_have_happened_when_the_connection_breaks(verb: str) ->
         (400, "SlowDown", Unavailable, ""),
         (400, "BadDigest", Unavailable, ""),
         (507, "XMinioStorageFull", Unavailable, "free space"),
-        (403, "AccessDenied", Invalid, "s3:PutObject"),
-        (403, "403", Invalid, "s3:PutObject"),
-        (403, "SignatureDoesNotMatch", Invalid, "secret key is wrong"),
-        (403, "InvalidAccessKeyId", Invalid, "store.access_key_id"),
-        (400, "ExpiredToken", Invalid, "session token"),
-        (403, "RequestTimeTooSkewed", Invalid, "NTP"),
+        (403, "AccessDenied", Denied, "s3:PutObject"),
+        (403, "403", Denied, "s3:PutObject"),
+        (403, "SignatureDoesNotMatch", Denied, "secret key is wrong"),
+        (403, "InvalidAccessKeyId", Denied, "store.access_key_id"),
+        (400, "ExpiredToken", Denied, "session token"),
+        (403, "RequestTimeTooSkewed", Denied, "NTP"),
+        (403, "NobodyKnowsThisCode", Denied, "403"),
+        (401, "", Denied, "401"),
+        (400, "InvalidToken", Denied, "session token"),
+        (403, "InvalidObjectState", Denied, "restored first"),
         (301, "PermanentRedirect", Invalid, "store.region"),
         (400, "AuthorizationHeaderMalformed", Invalid, "store.region"),
         (501, "NotImplemented", Invalid, "store.checksum"),
@@ -176,7 +180,8 @@ class OddError(Exception):
     [
         (FileExistsError("x"), Conflict),
         (FileNotFoundError("x"), Invalid),
-        (PermissionError("x"), Invalid),
+        (PermissionError("x"), Denied),
+        (OSError("Forbidden: bucket/k\nno storage.objects.create"), Denied),
         (OSError(errno.EIO, "x"), Unavailable),
         (TimeoutError(), Unavailable),
         (ConnectionResetError(), Unavailable),
@@ -216,7 +221,7 @@ def test_an_s3_answer_inside_an_fsspec_exception_is_found(monkeypatch: pytest.Mo
     for status, code, kind in (
         (412, "PreconditionFailed", Conflict),
         (503, "SlowDown", Unavailable),
-        (403, "AccessDenied", Invalid),
+        (403, "AccessDenied", Denied),
     ):
         monkeypatch.setattr(provider._connected(), "pipe_file", failing(status, code))
         with pytest.raises(kind):

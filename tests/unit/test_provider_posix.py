@@ -12,7 +12,7 @@ import pytest
 from tiered import crashpoint
 from tiered.clock import ManualClock, SystemClock
 from tiered.crashpoint import CrashPoint
-from tiered.errors import Conflict, Invalid, NotFound, Refused, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, Refused, Unavailable
 from tiered.provider import posixsweep
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.posix import PosixProvider
@@ -54,8 +54,8 @@ class Failing:
 @pytest.mark.parametrize(
     ("name", "code", "kind", "told"),
     [
-        ("open", errno.EACCES, Invalid, "write access"),
-        ("open", errno.EROFS, Invalid, "write access"),
+        ("open", errno.EACCES, Denied, "write access"),
+        ("open", errno.EROFS, Denied, "write access"),
         ("open", errno.EIO, Unavailable, "EIO"),
         ("writev", errno.ENOSPC, Unavailable, "free disk space"),
         ("writev", errno.EDQUOT, Unavailable, "quota"),
@@ -275,7 +275,7 @@ def test_unlinking_twice_is_fine_and_forbidden_is_told(
 ) -> None:
     store.put("k", [b"x"])
     Failing(monkeypatch, "unlink", errno.EACCES)
-    with pytest.raises(Invalid):
+    with pytest.raises(Denied):
         store.delete("k")
     store.delete("k")
     store.delete("k")

@@ -14,7 +14,7 @@ from tests.kit.storefakes import Ignoring, Racing, Scripted
 from tiered.archive.keys import parse
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.types import Buffer
-from tiered.errors import Invalid, Refused, Unavailable
+from tiered.errors import Denied, Refused, Unavailable
 from tiered.provider import probe as probing
 from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.memory import MemoryProvider
@@ -162,7 +162,7 @@ def test_a_listing_that_ignores_start_after_is_refuted() -> None:
 def test_deleting_forbidden_is_told_but_not_refused() -> None:
     class Immutable(Wrapped):
         def delete(self, key: str) -> None:
-            raise Invalid("the store denies access")
+            raise Denied("the store refuses access")
 
     report = probe(Immutable(memory()), CLOCK)
     assert report.refuted == ()

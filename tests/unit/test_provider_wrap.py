@@ -10,10 +10,11 @@ import pytest
 
 from tests.kit.storefakes import Scripted
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.open import open_provider
+from tiered.provider.resolve import put_own
 from tiered.provider.wrap import Metered, Retrying, Throttled, Wrapped, is_after_unknown
 from tiered.settings import Store
 
@@ -86,7 +87,7 @@ def test_a_read_says_how_often_it_was_refused_before() -> None:
     assert provider.get("k").refused == 0
 
 
-@pytest.mark.parametrize("error", [NotFound("x"), Conflict("x"), Invalid("x")])
+@pytest.mark.parametrize("error", [NotFound("x"), Conflict("x"), Invalid("x"), Denied("x")])
 def test_other_errors_are_not_retried(error: Exception) -> None:
     clock = ManualClock()
     fake = Scripted(MemoryProvider("", clock), [error])  # type: ignore[list-item]
@@ -105,6 +106,17 @@ def test_conflict_after_an_unknown_try_is_marked_and_a_first_one_is_not() -> Non
     with pytest.raises(Conflict) as plain:
         retrying(memory, clock).put("k", [b"x"])
     assert not is_after_unknown(plain.value)
+
+
+def test_who_is_refused_hears_it_at_once_and_with_the_reason() -> None:
+    clock, keys = ManualClock(), [f"k/{n}" for n in range(3)]
+    refused = Denied("the token has expired", hint="renew it")
+    fake = Scripted(MemoryProvider("", clock), [refused] * 4)
+    with pytest.raises(Denied, match="renew it"):
+        put_own(retrying(fake, clock), "k", [b"x"])
+    assert retrying(fake, clock).delete_many(keys) == dict.fromkeys(keys, refused)
+    assert [verb for verb, _ in fake.calls] == ["put", *["delete"] * 3]
+    assert clock.monotonic() == 0
 
 
 def test_a_replacing_put_and_a_delete_are_simply_done_again() -> None:

@@ -78,7 +78,7 @@ EXIT_CODES: Mapping[int, str] = {
     TieredError.exit_code: "damage found, or a general error",
     Invalid.exit_code: "input or settings are wrong",
     Refused.exit_code: "declined, because a guarantee would be lost",
-    Unavailable.exit_code: "store, broker or disk does not answer: try again",
+    Unavailable.exit_code: "store, broker or disk does not answer, or refuses: try again",
     NotFound.exit_code: "queue, offset, key or file is not there",
     Conflict.exit_code: "another writer created it first",
     Fenced.exit_code: "another writer owns the archive",

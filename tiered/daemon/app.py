@@ -38,7 +38,7 @@ from tiered.daemon.status import DaemonView, ProcessTotals, first_look, set_gaug
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import StallWatch
 from tiered.daemon.writepath import Archiving
-from tiered.errors import Fenced, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import Denied, Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.replay.running import ReplayServices as Replay
@@ -231,8 +231,9 @@ class Daemon:
                     if self._choices.once or not (self._state / "metadata").exists():
                         raise
                     self._problem = str(error)
+                    refuses = "refuses" if isinstance(error, Denied) else "does not answer"
                     log.warning(
-                        "the store does not answer; trying again", extra={"error": str(error), "wait": wait}
+                        f"the store {refuses}; trying again", extra={"error": str(error), "wait": wait}
                     )
                 if self._clock.wait(wait, self._stop):
                     return None

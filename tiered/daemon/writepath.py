@@ -301,7 +301,7 @@ class Archiving:
         try:
             self._parts.log.follow()
         except Unavailable as error:
-            log.warning("the store does not answer", extra={"error": str(error)})
+            log.warning("the log cannot be read now", extra={"error": str(error)})
 
     def _compose(self, stack: ExitStack, line: CommitLine, opening: Opening, opened: Opened) -> Dispatcher:
         parts, settings = self._parts, self._parts.settings

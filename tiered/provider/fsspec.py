@@ -21,11 +21,11 @@ import fsspec
 
 from tiered.clock import Clock
 from tiered.codec.types import Buffer
-from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import joined
 from tiered.provider.deleting import delete_each
-from tiered.provider.fsspecparts import is_refusal, response_of, s3_options
+from tiered.provider.fsspecparts import is_denial, is_refusal, response_of, s3_options
 from tiered.provider.naming import (
     TEMP_PREFIX,
     check_key,
@@ -99,6 +99,8 @@ class FsspecProvider:
             answer = self._guard("put", key, lambda: self._write(path, data, create_only))
         except Conflict as conflict:
             mark_after_unknown(conflict)
+            raise
+        except Denied:
             raise
         except Unavailable as unavailable:
             if create_only and self._is_there(key):
@@ -352,10 +354,8 @@ class FsspecProvider:
                 return NotFound("no such object", key=key, url=self.url)
             hint = "create the bucket or directory, or correct archive.url"
             return Invalid("a directory or bucket of the archive is missing", hint=hint, **where)
-        if isinstance(error, PermissionError):
-            return Invalid(
-                f"the store refuses to {verb}", hint="check the file system's credentials", **where
-            )
+        if is_denial(error):
+            return Denied(f"the store refuses to {verb}", hint="check the file system's credentials", **where)
         refused = response is not None or getattr(error, "errno", None) == errno.EINVAL or is_refusal(error)
         passing = isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _NETWORKED
         if passing and not refused:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tiered.errors import Invalid
+from tiered.provider.s3errors import DENIED_STATUSES
 from tiered.settings import Store
 
 
@@ -52,7 +53,23 @@ def response_of(error: BaseException | None) -> Mapping[str, Any] | None:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether an HTTP status says that asking again will not help; the libraries keep it under different names."""
-    told = (getattr(error, name, None) for name in ("status_code", "status", "code"))
-    status = next((found for found in told if isinstance(found, int)), 0)
+    """Whether an HTTP status says that asking again will not help."""
+    status = _status(error)
     return 400 <= status < 500 and status not in (408, 409, 429)
+
+
+def is_denial(error: Exception) -> bool:
+    """Whether who asks is refused: by the operating system, by an HTTP status, by gcsfs (which keeps no status then), or by a
+    library that finds no credentials."""
+    return (
+        isinstance(error, PermissionError)
+        or _status(error) in DENIED_STATUSES
+        or (isinstance(error, OSError) and str(error).startswith("Forbidden"))
+        or type(error).__module__.startswith("google.auth")
+    )
+
+
+def _status(error: Exception) -> int:
+    """The HTTP status of an error, 0 if it has none; the libraries keep it under different names."""
+    told = (getattr(error, name, None) for name in ("status_code", "status", "code"))
+    return next((found for found in told if isinstance(found, int)), 0)

@@ -19,7 +19,7 @@ from typing import TypeVar
 from tiered.clock import Clock
 from tiered.codec.types import Buffer
 from tiered.crashpoint import CrashPoint, reach
-from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Stored
 from tiered.provider.body import pread, views, write_all
 from tiered.provider.deleting import delete_each
@@ -85,7 +85,7 @@ class PosixProvider:
             raise self._error("create", "", error) from error
 
     def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
-        """See ``Provider.put``. ``Refused`` without hard links, ``Invalid`` if read-only or forbidden."""
+        """See ``Provider.put``. ``Refused`` without hard links, ``Denied`` if read-only or forbidden."""
         self._check_key(key)
         doing = "create"
         try:
@@ -348,7 +348,7 @@ class PosixProvider:
                 f"no space left to {doing} an object", hint="free disk space or raise the quota", **where
             )
         if error.errno in _DENIED:
-            return Invalid(
+            return Denied(
                 f"not allowed to {doing} an object",
                 hint="give the daemon's user write access to the archive's directory, mount it writable or change archive.url",
                 expected=f"permission to {doing} it",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tiered.codec.types import Buffer
-from tiered.errors import Conflict, NotFound, Unavailable
+from tiered.errors import Conflict, Denied, NotFound, Unavailable
 from tiered.provider.base import Fetched, Provider, Stored
 from tiered.provider.body import body_length, views
 
@@ -32,13 +32,15 @@ def put_own(
 
     After "exists" or an unknown outcome the object's last ``tail_bytes`` are read back: the right length and ``same`` (by
     default: equal to our own last bytes) mean success, an absent object is sent again. Raises ``Conflict`` if the key
-    holds something else, ``Unavailable`` if ``rounds`` puts did not settle it.
+    holds something else, ``Unavailable`` if ``rounds`` puts did not settle it, ``Denied`` at once.
     """
     length = body_length(parts)
     wanted = tail(parts, tail_bytes)
     for left in range(rounds - 1, -1, -1):
         try:
             return provider.put(key, parts)
+        except Denied:
+            raise
         except (Conflict, Unavailable) as error:
             failure = error
         try:

@@ -20,7 +20,7 @@ import urllib3.exceptions
 
 from tiered.clock import Clock
 from tiered.codec.types import Buffer
-from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Stored, UnfinishedUpload
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one, not_deleted
@@ -190,6 +190,9 @@ class S3Provider:
             return
         try:
             answer = self._call("get", "", "get_object_lock_configuration")
+        except Denied as error:
+            error.hint = f"{error.hint}; s3:GetBucketObjectLockConfiguration, too"
+            raise
         except (NotFound, Invalid) as error:
             require_lock(error, self.url)
         else:

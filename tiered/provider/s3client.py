@@ -17,21 +17,20 @@ from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.utils import parse_timestamp
 
-from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.errors import Denied, Invalid, TieredError, Unavailable
 from tiered.provider.s3errors import Context
 from tiered.settings import Store
 
 __all__ = ["Boto3Error", "from_transport", "make_client", "make_session", "time_of"]
 
-_CREDENTIALS = (
-    sdk.NoCredentialsError,
+_NOT_YET = (sdk.NoCredentialsError, sdk.CredentialRetrievalError, sdk.TokenRetrievalError, sdk.SSOError)
+"""Credentials that may still come: a metadata service that is late, a token file that is not written yet."""
+
+_MISNAMED = (
     sdk.PartialCredentialsError,
-    sdk.CredentialRetrievalError,
     sdk.ProfileNotFound,
     sdk.ConfigNotFound,
     sdk.ConfigParseError,
-    sdk.TokenRetrievalError,
-    sdk.SSOError,
     sdk.InvalidConfigError,
 )
 
@@ -104,19 +103,27 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "
 """What TLS reports about bytes that are not its own."""
 
 
+_OF_ITS_TIME = ("certificate is not yet valid", "certificate has expired")
+"""What TLS reports about a certificate of another time, or in front of a wrong clock."""
+
+
 def from_transport(error: Exception, context: Context, store: Store) -> TieredError:
     """The error of ours for whatever went wrong without an answer from the store."""
     where: dict[str, str] = {"key": context.key, "url": context.url, "found": type(error).__name__}
     said = context.clean(str(error))
+    if isinstance(error, sdk.SSLError) and any(word in str(error) for word in _OF_ITS_TIME):
+        hint = "set this machine's clock, or renew the store's certificate"
+        return Unavailable("the store's certificate is not valid at this time", hint=hint, **where)
     if isinstance(error, sdk.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
         hint = "set store.ca_bundle to the file of the certificate authority"
         return Invalid("the store's certificate is not trusted", hint=hint, **where)
     if isinstance(error, sdk.SSLError) and any(word in str(error) for word in _NO_TLS):
         hint = "write http:// instead of https:// in store.endpoint, or name the port that speaks TLS"
         return Unavailable("the store's port does not speak TLS", hint=hint, **where)
-    if isinstance(error, _CREDENTIALS):
+    if isinstance(error, (*_NOT_YET, *_MISNAMED)):
         hint = "set store.profile, store.role_arn, store.access_key_id or the SDK's environment variables"
-        return Invalid("no usable credentials for the store", hint=hint, said=said, **where)
+        kind = Denied if isinstance(error, _NOT_YET) else Invalid
+        return kind("no usable credentials for the store", hint=hint, said=said, **where)
     if isinstance(error, sdk.NoRegionError | sdk.InvalidRegionError):
         return Invalid("the region is missing or not valid", hint="set store.region", **where)
     if isinstance(error, sdk.EndpointConnectionError | sdk.ConnectTimeoutError | sdk.ProxyConnectionError):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable
 
 WRITES = ("put", "delete")
 """Verbs that change the store."""
@@ -24,14 +24,15 @@ _CREDENTIALS = (
 _PERMISSION = (
     "allow s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket for it"
 )
+_CLOCK = "set the clock, for example with NTP"
 _REGION = "set store.region (or ?region= in archive.url) to the bucket's region, or correct store.endpoint"
 
 _HINTS: dict[str, tuple[str, str]] = {
     "NoSuchBucket": ("the bucket does not exist", "create the bucket, or correct archive.url and store.endpoint"),
     "InvalidBucketName": ("the bucket's name is not valid", "correct archive.url"),
-    "AccessDenied": ("the store denies access", _PERMISSION),
-    "AllAccessDisabled": ("the store denies access", _PERMISSION),
-    "Forbidden": ("the store denies access", _PERMISSION),
+    "AccessDenied": ("the store refuses access", _PERMISSION),
+    "AllAccessDisabled": ("the store refuses access", _PERMISSION),
+    "Forbidden": ("the store refuses access", _PERMISSION),
     "AccountProblem": ("the store refuses the account", "look into the account at the provider"),
     "InvalidAccessKeyId": ("the store does not know the access key", _CREDENTIALS),
     "SignatureDoesNotMatch": ("the store refuses the signature: the secret key is wrong", _CREDENTIALS),
@@ -39,8 +40,11 @@ _HINTS: dict[str, tuple[str, str]] = {
     "XAdminUserNotFound": ("the store does not know the access key", _CREDENTIALS),
     "InvalidClientTokenId": ("the store does not know the access key", _CREDENTIALS),
     "ExpiredToken": ("the session token has expired", "renew the session token (store.session_token), or use a role"),
+    "ExpiredTokenException": ("the session token has expired", "renew the session token, or use a role"),
     "TokenRefreshRequired": ("the session token has expired", "renew the session token, or use a role"),
-    "RequestTimeTooSkewed": ("this machine's clock is too far from the store's", "set the clock, for example with NTP"),
+    "RequestTimeTooSkewed": ("this machine's clock is too far from the store's", _CLOCK),
+    "RequestExpired": ("this machine's clock is too far from the store's", _CLOCK),
+    "UnrecognizedClientException": ("the store does not know the access key", _CREDENTIALS),
     "PermanentRedirect": ("the bucket is in another region or behind another endpoint", _REGION),
     "AuthorizationHeaderMalformed": ("the request was signed for the wrong region", _REGION),
     "IllegalLocationConstraintException": ("the bucket is in another region", _REGION),
@@ -58,6 +62,31 @@ _HINTS: dict[str, tuple[str, str]] = {
     ),
     "MethodNotAllowed": ("the store does not allow this", "check store.endpoint: is it an S3 API?"),
 }  # fmt: skip
+
+DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AllAccessDisabled",
+        "Forbidden",
+        "AccountProblem",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "InvalidToken",
+        "XAdminUserNotFound",
+        "InvalidClientTokenId",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "TokenRefreshRequired",
+        "RequestTimeTooSkewed",
+        "RequestExpired",
+        "UnrecognizedClientException",
+        "InvalidObjectState",
+    }
+)
+"""Codes that refuse who asks, whatever the status that they come with; of an entry of an answer there is none."""
+
+DENIED_STATUSES = (401, 402, 403)
+"""Statuses that refuse who asks, whatever the code."""
 
 _ABSENT = frozenset({"NoSuchKey", "NotFound"})
 # The server saw a damaged or incomplete body, a racing writer or too much load: the same request may work next time.
@@ -94,6 +123,7 @@ _PASSING = frozenset(
 _FULL = frozenset({"XMinioStorageFull", "QuotaExceeded", "InsufficientStorage"})
 _BY_STATUS = {
     301: "PermanentRedirect",
+    401: "Forbidden",
     307: "PermanentRedirect",
     403: "Forbidden",
     405: "MethodNotAllowed",
@@ -158,4 +188,5 @@ def from_response(response: Mapping[str, Any], context: Context) -> TieredError:
     region = headers_of(response).get("x-amz-bucket-region") or said.get("Region")
     if region and hint is _REGION:
         where["expected"] = f"region {context.clean(str(region))}"
-    return Invalid(message, hint=hint, said=context.clean(str(said.get("Message") or "")) or None, **where)
+    kind = Denied if code in DENIED or status in DENIED_STATUSES else Invalid
+    return kind(message, hint=hint, said=context.clean(str(said.get("Message") or "")) or None, **where)

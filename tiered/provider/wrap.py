@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.codec.types import Buffer
-from tiered.errors import Conflict, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable
 from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.body import body_length
 
@@ -30,8 +30,8 @@ class RequestObserver(Protocol):
     """Hears of every request to the store; the metrics are one."""
 
     def request(self, verb: str, outcome: str, bytes_sent: int, bytes_received: int, seconds: float) -> None:
-        """``verb``: put, get, head, list, delete. ``outcome``: ok, not_found, conflict, unavailable, invalid, error. Each try
-        is a request. ``seconds`` include waiting for the throttle; bytes are body bytes."""
+        """``verb``: put, get, head, list, delete. ``outcome``: ok, not_found, conflict, denied, unavailable, invalid, error.
+        Each try is a request. ``seconds`` include waiting for the throttle; bytes are body bytes."""
         ...
 
 
@@ -93,6 +93,7 @@ class Wrapped:
 
 class Retrying(Wrapped):
     """Tries again after ``Unavailable``: ``attempts`` in all, pauses doubling from ``base_ms`` to ``max_ms`` with full jitter.
+    Not after ``Denied``: who asks is the same a moment later, and whoever waits is to hear why soon.
 
     A create-only put of unknown outcome that then meets an existing object may have met itself. It raises ``Conflict`` with
     ``after_unknown=True`` (a field and an attribute): only reading back can tell, which is the caller's part. A read that
@@ -125,8 +126,8 @@ class Retrying(Wrapped):
             nonlocal failures
             try:
                 return self.inner.put(key, parts, create_only=create_only)
-            except Unavailable:
-                failures += 1
+            except Unavailable as error:
+                failures += not isinstance(error, Denied)
                 raise
             except Conflict as conflict:
                 if failures:
@@ -179,7 +180,7 @@ class Retrying(Wrapped):
             except TieredError as error:
                 answers = dict.fromkeys(left, error)
             failed.update(answers)
-            passing = [(key, error) for key, error in answers.items() if isinstance(error, Unavailable)]
+            passing = [(key, error) for key, error in answers.items() if _passes(error)]
             left = [key for key, _ in passing]
             tries += 1
             try:
@@ -200,14 +201,21 @@ class Retrying(Wrapped):
                 tries += 1
                 self._pause(tries, error)
 
-    def _pause(self, tries: int, error: Unavailable) -> None:
+    def _pause(self, tries: int, error: TieredError) -> None:
         """Wait before the next try, or raise the error when there is none."""
+        if not _passes(error):
+            raise error
         if tries >= self._attempts:
             error.fields["attempts"] = tries
             raise error
         if self._clock.wait(self._chance.uniform(0, self._backoff.seconds(tries)), self._stop):
             error.fields["attempts"] = tries
             raise error
+
+
+def _passes(error: TieredError) -> bool:
+    """Whether the same request may work a moment later."""
+    return isinstance(error, Unavailable) and not isinstance(error, Denied)
 
 
 def mark_after_unknown(conflict: Conflict) -> None:
@@ -377,6 +385,7 @@ def outcome_of(error: TieredError) -> str:
     kinds = (
         (NotFound, "not_found"),
         (Conflict, "conflict"),
+        (Denied, "denied"),
         (Unavailable, "unavailable"),
         (Invalid, "invalid"),
     )

@@ -23,7 +23,7 @@ from tiered.archive.rewrite.uploads import abandoned, give_up_abandoned
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import AgeingPoint, reach
-from tiered.errors import Invalid, Refused, TieredError
+from tiered.errors import Denied, Invalid, Refused, TieredError
 from tiered.settings.keeping import Gc
 
 NAMED_KEYS = 4096
@@ -144,7 +144,7 @@ def _strays(reader: LogReader, state: ArchiveState, epoch: int, listed: Listed) 
 def _uploads(reader: LogReader, epoch: int, own_keys: OwnKeys) -> int | None:
     try:
         return len(abandoned(reader.provider, reader.keys, epoch, own_keys))
-    except Invalid:
+    except (Denied, Invalid):
         return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tiered.crashpoint import AgeingPoint, reach
-from tiered.errors import TieredError, Unavailable
+from tiered.errors import Denied, TieredError, Unavailable
 from tiered.provider.base import Provider
 
 FAILED_REQUESTS = 24
@@ -114,4 +114,5 @@ class _Patience:
             self.alone[key] = None
 
     def _spend(self, error: TieredError) -> None:
-        self._left -= FAILED_REQUESTS // 2 if isinstance(error, Unavailable) else 1
+        passing = isinstance(error, Unavailable) and not isinstance(error, Denied)
+        self._left -= FAILED_REQUESTS // 2 if passing else 1
