@@ -354,6 +354,18 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/source/reading.py",
+        "        return moved_on or self._clock.now_ms() - (left_ms or 0) >= self._wait_ms\n",
+        "        return True\n",
+        f"{_SOURCE_LOCAL}::test_corrupt_bytes_are_given_up_only_after_the_wait_and_with_data_behind",
+    ),
+    Mutant(
+        "tiered/source/reading.py",
+        "        return moved_on or self._clock.now_ms() - (left_ms or 0) >= self._wait_ms\n",
+        "        return False\n",
+        "tests/unit/test_source_damage.py -k has_left",
+    ),
+    Mutant(
+        "tiered/source/reading.py",
         "        if not torn and self._chain.whole(file, start):\n",
         "        if False:\n",
         "tests/unit/test_source_damage.py -k about_to_be_given_up",

@@ -84,15 +84,61 @@ def test_zeros_that_begin_inside_properties(
     end = log.position
     settled(source, clock, torn)
     waiting = source.waiting
-    assert waiting is not None
-    assert (waiting.position, waiting.problem) == (torn, None)
-    assert "end in zeros" in waiting.reason
+    if not later_file:
+        assert waiting is not None
+        assert (waiting.position, waiting.problem) == (torn, None)
+        assert "end in zeros" in waiting.reason
     assert source.max_offset() == end, "what lies behind the damage is not archived either"
     found, position, gaps = patiently(source, clock)
     assert [(g.start, g.next_offset) for g in gaps] == [(torn, behind)]
     assert "corrupt: topic or properties of the record end in zeros" in gaps[0].reason
     assert (found, position) == (log.records, end)
     assert source.waiting is None
+
+
+def spoilt(log: BrokerLog, *rows: int) -> list[int]:
+    """Records that are none any more; where they were."""
+    offsets = list(log.records)
+    for row in rows:
+        log.write(offsets[row] + 4, b"\xde\xad\xbe\xef")
+        del log.records[offsets[row]]
+    return [offsets[row] for row in rows]
+
+
+def test_nothing_is_waited_for_in_a_file_that_the_broker_has_left(
+    log: BrokerLog, source: LocalCommitLog, clock: ManualClock
+) -> None:
+    log.time_ms = clock.now_ms()
+    log.append_many(60)
+    bad = spoilt(log, 3, 4, 9, 12)
+    began = clock.monotonic()
+    found, _, gaps = drain(source, clock)
+    assert [g.start for g in gaps] == [bad[0], bad[2], bad[3]]
+    assert found == log.records
+    assert clock.monotonic() - began < WAIT_SECONDS, "of looks that settle, one for each chunk"
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_bad_records_of_the_newest_file_do_not_wait_one_after_another(
+    log: BrokerLog, source: LocalCommitLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """They wait until a broker that runs has stored what lies behind them for so long, or nobody has written the file since."""
+    monkeypatch.setattr(BrokerLife, "_running", lambda life: running)
+    log.mark_started(clock.now_ms())
+    log.time_ms = clock.now_ms()
+    log.append_many(15)
+    bad = spoilt(log, 3, 6, 9, 12)
+    wrote = clock.now_ms() / 1000
+    os.utime(log.path(0), (wrote, wrote))
+    assert look(source, bad[0]).status is ReadStatus.IDLE
+    clock.advance(WAIT_SECONDS)
+    if running:
+        os.utime(log.path(0), (clock.now_ms() / 1000,) * 2)
+    began = clock.monotonic()
+    found, _, gaps = drain(source, clock)
+    assert [g.start for g in gaps] == bad
+    assert found == log.records
+    assert clock.monotonic() - began < WAIT_SECONDS
 
 
 def test_zeros_between_records_of_the_newest_file(

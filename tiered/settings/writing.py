@@ -47,7 +47,8 @@ class Source(SettingsSection):
     )
     corrupt_wait_ms: int = ms(
         30_000,
-        "how long unreadable bytes may stay at the tail before the archive looks behind them",
+        "how long unreadable bytes may stay at the log's end before what lies behind them counts; where the broker went on "
+        "longer ago, nothing is waited for",
         0,
         ONE_DAY_MS,
     )

@@ -75,6 +75,14 @@ def file_at(path: str, base: PhysicalOffset, found: os.stat_result) -> LogFile:
     return LogFile(base, found.st_size, (found.st_dev, found.st_ino), path, found.st_mtime_ns)
 
 
+def changed_ms(file: LogFile) -> int:
+    """When it was written last, as of now: a scan that finds the same files keeps what it knew. ``NotFound`` if it is gone."""
+    try:
+        return os.stat(file.path).st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise NotFound("a commitlog file went away", file=file.path) from error
+
+
 def scan_directory(directory: str) -> tuple[_Stamp, list[LogFile]]:
     """The commitlog files of one directory, unordered, and its stamp before they were listed. ``NotFound`` if it is gone,
     ``Unavailable`` on I/O errors.

@@ -23,7 +23,7 @@ from tiered.settings import Source
 from tiered.source.base import Chunk, ReadStatus, gap, idle
 from tiered.source.catalog import Catalog
 from tiered.source.descriptors import Descriptors
-from tiered.source.files import FileTable, LogFile
+from tiered.source.files import FileTable, LogFile, changed_ms
 from tiered.source.life import BrokerLife, LeftoverGuard
 from tiered.source.tail import (
     LOOKS,
@@ -88,6 +88,8 @@ class Reading:
         self._patience = Patience(clock, source.corrupt_wait_ms)
         self._complete = Completeness(chain, clock)
         self._behind_here = LookBehind(chain, life, written, clock)
+        self._clock = clock
+        self._wait_ms = source.corrupt_wait_ms
         self._last: tuple[tuple[int, int], int, int] | None = None
         waits_ms = source.corrupt_wait_ms + OLD_BYTES_PATIENCE * source.confirm_reread_ms
         self.patience_seconds = waits_ms / 1000 + 2 * LOOKS.most_seconds
@@ -249,13 +251,15 @@ class Reading:
     def _unreadable(
         self, table: FileTable, file: LogFile, start: PhysicalOffset, detail: str, *, torn: bool = False
     ) -> Chunk:
-        """Wait, and once that was long enough give up the bytes up to the next place that can be trusted.
+        """Wait, and once that was long enough give up the bytes up to the next place that can be trusted. Nothing is waited for
+        where the broker went past them long ago.
 
         ``torn``: a record that passes every check is part of them.
         """
         moved_on = self._written.beyond(table, file)
         head = self._chain.peek(file, start, HEAD_BYTES)
-        if not self._patience.over((file.identity, start), head, cheap=moved_on):
+        over = self._patience.over((file.identity, start), head, cheap=moved_on)
+        if not over and not self._passed(table, file, start, moved_on=moved_on):
             return idle(start, f"unreadable: {detail}")
         if not torn and self._chain.whole(file, start):
             return idle(start, "written completely just now")
@@ -265,6 +269,19 @@ class Reading:
         if found is None or found > file.end:
             return idle(start, f"unreadable: {detail}")
         return gap(start, found, f"corrupt: {detail}")
+
+    def _passed(self, table: FileTable, file: LogFile, start: PhysicalOffset, *, moved_on: bool) -> bool:
+        """Whether what lies behind ``start`` in its own file counts, and shows that the broker left the place long ago.
+
+        It writes a later file; or it runs, and stored what lies there before as long as would be waited; or nobody has written
+        the file for so long: of a broker that does not run what lies there may be of a life before the last one.
+        """
+        found = self._behind_here.look(table, file, start, settle=False)
+        if found is None or found >= file.end:
+            return False
+        running = self._life.start_ms() is not None
+        left_ms = self._chain.head(file, found).store_time_ms if running else changed_ms(file)
+        return moved_on or self._clock.now_ms() - (left_ms or 0) >= self._wait_ms
 
     def _outside(self, start: PhysicalOffset) -> Chunk:
         """No file holds ``start``: not written yet, deleted, or lost."""
