@@ -42,7 +42,11 @@ def expected_row(record: OddRecord, topic: str) -> dict[str, Any]:
     for name in ("store_timestamp", "born_timestamp"):
         found[name] = instant(found[name])
     magic = int.from_bytes(record.raw[4:8], "big", signed=True)
-    return {**found, "topic": topic, "queue_id": record.queue_id, "magic": magic, "body": message.body}
+    method = ("zlib", "lz4", "zstd", "zlib")[message.sys_flag >> 8 & 3] if message.sys_flag & 1 else "plain"
+    if message.sys_flag & 1 and message.sys_flag & 0x400:
+        method = "unknown"
+    found |= {"topic": topic, "queue_id": record.queue_id, "magic": magic, "body": message.body}
+    return {**found, "body_encoding": method}
 
 
 def instant(ms: Any) -> datetime | None:

@@ -18,6 +18,7 @@ from tests.kit.archiveedits import rewind
 from tests.kit.fetchscene import ORDERS, Scene, scene
 from tests.kit.proposing import settle_all
 from tests.kit.pysparks import session
+from tests.kit.sealedexamples import TOPIC, examples, sealed
 from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, all_rows, seal_all
 from tests.kit.sparkaged import CHOICES, STAGES, SYSTEM, aged_archives, aged_rows
 from tests.kit.sparkscene import by_place, rows_of, scan
@@ -73,6 +74,20 @@ def framed(spark: SparkSession, url: str, **options: object) -> Rows:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_has_the_same_rows(spark: SparkSession, archives: dict[Stage, str], stage: Stage) -> None:
     assert framed(spark, archives[stage], **SYSTEM) == aged_rows(archives, stage, **SYSTEM)
+
+
+def test_the_example_for_sparks_own_reader_runs_as_printed(spark: SparkSession, tmp_path: Path) -> None:
+    expected = sealed(tmp_path / "plain", packed=0)
+    names: dict[str, Any] = {"spark": spark}
+    exec(examples(tmp_path / "plain")[-1], names)
+    found = [
+        tuple(row) for row in names["orders"].select("topic", "id", "queue_id", "queue_offset").collect()
+    ]
+    assert sorted(found) == [(TOPIC, *row) for row in expected]
+    sealed(tmp_path / "packed", packed=1)
+    exec(examples(tmp_path / "packed")[-1], names)
+    with pytest.raises(Exception, match="a compressed body"):
+        names["orders"].collect()
 
 
 def test_bounds_behind_all_times(spark: SparkSession, archives: dict[Stage, str]) -> None:

@@ -433,6 +433,6 @@ def test_a_segment_has_the_columns_of_a_scan() -> None:
     """Names and types that Spark reads from a sealed file are those of the data source."""
     shared = [name for name in MESSAGE_SCHEMA.names if name in COLUMNS]
     assert set(COLUMNS) - set(shared) == {"cluster", "broker"}
-    assert set(MESSAGE_SCHEMA.names) - set(shared) == {"magic", "commit_seq", "record"}
+    assert set(MESSAGE_SCHEMA.names) - set(shared) == {"magic", "commit_seq", "record", "body_encoding"}
     for field in arrow_schema(message_schema(shared)):
         assert MESSAGE_SCHEMA.field(field.name).type.equals(field.type), field.name

@@ -27,6 +27,8 @@ from tiered.codec.record.hosts import decode_host
 from tiered.codec.record.layout import (
     BORN_HOST_AT,
     SYS_BORN_V6,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_TYPE,
     SYS_STORE_V6,
     V4_HOST_BYTES,
     V6_HOST_BYTES,
@@ -35,6 +37,9 @@ from tiered.codec.record.layout import (
 from tiered.codec.record.properties import ENTRY_END, PropertyEntries
 from tiered.codec.record.ragged import gather
 from tiered.codec.types import Buffer, Ints
+
+BODY_ENCODINGS = ("plain", "zlib", "lz4", "zstd", "zlib", *["unknown"] * 4)
+"""Of a body that is not compressed, and by the number of its method, from 0 on: brokers before 5.0 wrote 0 for zlib."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,12 @@ class RecordColumns:
             return pa.array(np.ascontiguousarray(self.headers[name]))
         made: pa.Array = _MADE[name](self)
         return made
+
+    def body_encodings(self) -> pa.Array:
+        """How clients compressed the bodies: ``plain``, ``zlib``, ``lz4``, ``zstd``, or ``unknown``."""
+        flags = self.headers["sys_flag"].astype(np.int64)
+        method = (flags & SYS_COMPRESSION_TYPE) >> 8
+        return chosen(BODY_ENCODINGS, np.where(flags & SYS_COMPRESSED, 1 + method, 0))
 
     def bodies(self) -> pa.Array:
         """Bodies as they are stored."""
@@ -178,6 +189,7 @@ def _same_in_each_row(row: Ints, names: pa.Array) -> bool:
 
 _MADE: dict[str, Callable[[RecordColumns], pa.Array]] = {
     "body": RecordColumns.bodies,
+    "body_encoding": RecordColumns.body_encodings,
     "tags": lambda records: records.property(b"TAGS"),
     "unique_key": lambda records: records.property(b"UNIQ_KEY"),
     "keys": lambda records: words(records.property(b"KEYS")),

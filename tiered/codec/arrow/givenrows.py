@@ -17,7 +17,7 @@ from tiered.codec.record.layout import SYS_COMPRESSED
 from tiered.codec.record.unpack import plain_bodies
 from tiered.codec.types import Ints
 
-_OF_ARCHIVES = ("magic", "commit_seq", "record")
+_OF_ARCHIVES = ("magic", "commit_seq", "record", "body_encoding")
 GIVEN_SCHEMA = pa.schema([field for field in MESSAGE_SCHEMA if field.name not in _OF_ARCHIVES])
 """Names, types and meaning are those of ``tiered_spark.columns``, without what only an archive can say."""
 

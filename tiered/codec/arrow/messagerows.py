@@ -40,15 +40,17 @@ MESSAGE_SCHEMA = pa.schema(
         ("msg_id", _TEXT),
         ("properties", pa.map_(_TEXT, _TEXT)),
         ("body_size", pa.int32()),
+        ("body_encoding", _TEXT),
         pa.field("commit_seq", pa.int64(), nullable=False),
         ("record", pa.binary()),
         ("body", pa.binary()),
     ]
 )
 """Names, types and meaning are those of ``tiered_spark.columns``. ``topic``, ``queue_id`` and ``queue_offset`` are the
-archive's: those of the queue that a record was archived in. ``magic`` is RocketMQ's signed number. ``commit_seq``: the commit
-that archived the row. ``record``: the verbatim bytes, only where the other columns would not give them back. ``body`` is the
-last: a reader of records fetches its pages one by one, and what lies before them as a whole."""
+archive's: those of the queue that a record was archived in. ``magic`` is RocketMQ's signed number. ``body_encoding``: how the
+client compressed the body, for people, whose engines do not tell. ``commit_seq``: the commit that archived the row. ``record``:
+the verbatim bytes, only where the other columns would not give them back. ``body`` is the last: a reader of records fetches its
+pages one by one, and what lies before them as a whole."""
 
 RECORD = "record"
 

@@ -51,7 +51,7 @@ _UNSORTED = ("body", "record", "msg_id", "properties.key_value.key", "properties
 
 _REPEATING = [
     "topic", "queue_id", "store_host", "born_host", "sys_flag", "flag", "reconsume_times", "prepared_transaction_offset",
-    "magic", "tags", "body_size", "commit_seq", "properties.key_value.key",
+    "magic", "tags", "body_size", "body_encoding", "commit_seq", "properties.key_value.key",
 ]  # fmt: skip
 """Columns of few distinct values, written with dictionaries."""
 
