@@ -47,6 +47,9 @@ OBJECT_STORES = CREATES | frozenset({"memory", "oss", "oci", "r2", "tos", "obs"}
 SUFFIXES = frozenset({"s3", "s3a", "gs", "gcs", "file", "local", "memory"})
 """File systems that give the last bytes of an object when asked so."""
 
+RENEW_SECONDS = 30.0
+"""How old an opened file system must be to be opened anew when the store refuses who asks."""
+
 _PACKAGES = {
     "s3": "s3fs",
     "s3a": "s3fs",
@@ -74,6 +77,7 @@ class FsspecProvider:
         self._store = store
         self._clock = clock
         self._system: Any = None
+        self._made = 0.0
         self._base = ""
         self._lock = threading.Lock()
         self._closed = False
@@ -279,7 +283,14 @@ class FsspecProvider:
                 system = self._system
         return system
 
+    def _renew(self) -> None:
+        """Have the next request open the file system anew, every now and then: its credentials may have been renewed."""
+        with self._lock:
+            if self._protocol != "memory" and self._clock.monotonic() - self._made >= RENEW_SECONDS:
+                self._system = None
+
     def _make(self) -> Any:
+        self._made = self._clock.monotonic()
         options = s3_options(self._store) if self._protocol in ("s3", "s3a") else self._options
         try:
             system = fsspec.filesystem(
@@ -336,7 +347,10 @@ class FsspecProvider:
         except TieredError:
             raise
         except Exception as error:  # noqa: BLE001 - a door: every file system has exceptions of its own
-            raise self._mapped(verb, key, error) from None
+            mapped = self._mapped(verb, key, error)
+            if isinstance(mapped, Denied):
+                self._renew()
+            raise mapped from None
 
     def _mapped(self, verb: str, key: str, error: Exception) -> TieredError:
         store = self._store

@@ -7,6 +7,7 @@ One call is one attempt: botocore's own retries are off, because a retry that hi
 from __future__ import annotations
 
 import email.utils
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,8 +26,8 @@ from tiered.provider.base import Capabilities, Fetched, Stored, UnfinishedUpload
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one, not_deleted
 from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
-from tiered.provider.s3client import Boto3Error, from_transport, make_client, make_session
-from tiered.provider.s3errors import Context, from_response, headers_of, status_of
+from tiered.provider.s3client import Boto3Error, from_transport, keys_of, make_client, make_session
+from tiered.provider.s3errors import RENEWABLE, Context, from_response, headers_of, status_of
 from tiered.provider.s3lifecycle import harmful_rules, no_rules
 from tiered.provider.s3lock import deletable_version, lock_arguments, require_lock
 from tiered.settings import Store
@@ -36,6 +37,9 @@ PAGE_KEYS = 1000
 
 MAX_PARTS = 10_000
 """Parts of a multipart upload, S3's own maximum."""
+
+RENEW_SECONDS = 1.0
+"""Between two looks for other credentials, while the store refuses those that there are."""
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
 _FOREIGN = (
@@ -48,11 +52,14 @@ _FOREIGN = (
 )
 Result = TypeVar("Result")
 
+log = logging.getLogger("tiered.provider")
+
 
 class S3Provider:
     """Objects of ``bucket`` whose keys start with ``root`` and a slash (``""``: all). Thread-safe.
 
-    The client, and with it the search for credentials, is made at first use.
+    The client, and with it the search for credentials, is made at first use, and again when the store refuses the credentials
+    and the search finds others: a file, or a token in a file, that another process has written anew.
     """
 
     def __init__(self, bucket: str, root: str, store: Store, clock: Clock) -> None:
@@ -61,6 +68,9 @@ class S3Provider:
         self._store = store
         self._clock = clock
         self._client: Any = None
+        self._session: Any = None
+        self._signed_with: tuple[str, ...] | None = None
+        self._looked, self._found_others = -RENEW_SECONDS, False
         self._lock = threading.Lock()
         self._closed = False
         self._one_by_one = False
@@ -335,6 +345,11 @@ class S3Provider:
         context = self._context(verb, key)
         if isinstance(error, sdk.ClientError):
             mapped = from_response(error.response, context)
+            if isinstance(mapped, Denied) and self._renew(error.response):
+                found = mapped.fields.get("found")
+                log.warning("the store refused the credentials: others were found", extra={"found": found})
+                again = "the store refused credentials that have been renewed since"
+                mapped = Unavailable(again, key=key, url=self.url, found=found)
             if isinstance(mapped, Conflict) and verb != "put":
                 mapped = Unavailable(f"the store cannot {verb} now", key=key, url=self.url, found="412")
         else:
@@ -351,10 +366,37 @@ class S3Provider:
                 self._check_open()
                 if self._client is None:
                     self._client = make_client(
-                        self._store, make_session(self._store), unsigned_payload=self._payload_unsigned()
+                        self._store, self._searched(), unsigned_payload=self._payload_unsigned()
                     )
                 client = self._client
         return client
+
+    def _searched(self) -> Any:
+        """The session with the credentials in use. The lock is held. None is kept without: a client would never find any."""
+        if self._session is None:
+            session = make_session(self._store)
+            self._signed_with = keys_of(session)
+            self._session = session
+        return self._session
+
+    def _renew(self, response: Mapping[str, Any]) -> bool:
+        """Whether there are other credentials than those that the store refused: they are taken from now on."""
+        code = str(response.get("Error", {}).get("Code") or "")
+        if code not in RENEWABLE and not (code.isdigit() or not code):
+            return False
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._closed or now - self._looked < RENEW_SECONDS:
+                return self._found_others  # refused with the old ones, while another thread looked
+            self._looked, self._found_others = now, False
+            with suppress(*_FOREIGN):
+                session = make_session(self._store)
+                keys = keys_of(session)
+                if keys != self._signed_with:
+                    # The old client is left to those who are still asking by it.
+                    self._session, self._signed_with, self._client = session, keys, None
+                    self._found_others = True
+            return self._found_others
 
     def _payload_unsigned(self) -> bool:
         """Over TLS and with a checksum the body is protected twice already; hashing it a third time costs the most CPU."""

@@ -21,7 +21,7 @@ from tiered.errors import Denied, Invalid, TieredError, Unavailable
 from tiered.provider.s3errors import Context
 from tiered.settings import Store
 
-__all__ = ["Boto3Error", "from_transport", "make_client", "make_session", "time_of"]
+__all__ = ["Boto3Error", "from_transport", "keys_of", "make_client", "make_session", "time_of"]
 
 _NOT_YET = (sdk.NoCredentialsError, sdk.CredentialRetrievalError, sdk.TokenRetrievalError, sdk.SSOError)
 """Credentials that may still come: a metadata service that is late, a token file that is not written yet."""
@@ -53,6 +53,14 @@ def make_session(store: Store) -> botocore.session.Session:
         # botocore has no public way to hand a session credentials that renew themselves.
         session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
     return session
+
+
+def keys_of(session: botocore.session.Session) -> tuple[str, ...]:
+    """What a session signs with now: access key, secret and token. Raises botocore's errors where there is nothing."""
+    found = session.get_credentials()
+    if found is None:
+        raise sdk.NoCredentialsError
+    return tuple(found.get_frozen_credentials())
 
 
 def make_client(store: Store, session: botocore.session.Session, *, unsigned_payload: bool = False) -> Any:

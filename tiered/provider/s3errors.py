@@ -85,6 +85,9 @@ DENIED = frozenset(
 )
 """Codes that refuse who asks, whatever the status that they come with; of an entry of an answer there is none."""
 
+RENEWABLE = DENIED - {"AllAccessDisabled", "AccountProblem", "RequestTimeTooSkewed", "InvalidObjectState"}
+"""Codes that other credentials may cure. A bare 403 is among them: an answer to HEAD tells no code."""
+
 DENIED_STATUSES = (401, 402, 403)
 """Statuses that refuse who asks, whatever the code."""
 

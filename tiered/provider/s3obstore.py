@@ -8,10 +8,11 @@ here are the host's own. What obstore cannot do is asked of boto3 again, so that
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import botocore.exceptions as sdk
 import obstore
 from obstore.exceptions import BaseError, GenericError
 from obstore.store import S3Store
@@ -21,7 +22,6 @@ from tiered.errors import Unavailable
 from tiered.provider.base import Fetched
 from tiered.provider.naming import check_range
 from tiered.provider.s3 import S3Provider
-from tiered.provider.s3client import make_session
 from tiered.settings import Store
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ObstoreS3Provider(S3Provider):
             raise Unavailable(
                 "the connection broke while a range was read", key=key, url=self.url, found="GenericError"
             ) from None
-        except (BaseError, OSError, ValueError):
+        except (BaseError, sdk.BotoCoreError, sdk.ClientError, OSError, ValueError):
             return super().get(key, start, length)
         now_ms = self._clock.now_ms()
         return Fetched(data, int(meta["size"]), now_ms, round(meta["last_modified"].timestamp() * 1000))
@@ -74,8 +74,20 @@ class ObstoreS3Provider(S3Provider):
     def _engine(self) -> S3Store:
         with self._fast_lock:
             if self._fast is None:
-                self._fast = _open(self._bucket, self._store)
+                self._fast = _open(self._bucket, self._store, self._session_now)
             return self._fast
+
+    def _session_now(self) -> Session:
+        with self._lock:
+            session: Session = self._searched()
+            return session
+
+    def _renew(self, response: Mapping[str, Any]) -> bool:
+        renewed = super()._renew(response)
+        if renewed:
+            with self._fast_lock:
+                self._fast = None  # it keeps what it was given for minutes
+        return renewed
 
 
 def _answered(text: str) -> bool:
@@ -83,8 +95,8 @@ def _answered(text: str) -> bool:
     return "status" in text.lower() and "error sending request" not in text.lower()
 
 
-def _open(bucket: str, store: Store) -> S3Store:
-    session = make_session(store)
+def _open(bucket: str, store: Store, session_now: Callable[[], Session]) -> S3Store:
+    session = session_now()
     config: dict[str, Any] = {
         "region": store.region or session.get_config_variable("region") or "us-east-1",
         "virtual_hosted_style_request": not store.path_style,
@@ -101,15 +113,15 @@ def _open(bucket: str, store: Store) -> S3Store:
             "pool_max_idle_per_host": str(store.max_connections),
         },
         retry_config={"max_retries": 0, "retry_timeout": timedelta(milliseconds=store.read_timeout_ms)},
-        credential_provider=credentials_of(session),
+        credential_provider=credentials_of(session_now),
     )
 
 
-def credentials_of(session: Session) -> Callable[[], S3Credential]:
-    """What obstore asks for credentials: those of boto3's chain, as they are then."""
+def credentials_of(session_now: Callable[[], Session]) -> Callable[[], S3Credential]:
+    """What obstore asks for credentials: those that boto3 uses, as they are then."""
 
     def credentials() -> S3Credential:
-        found = session.get_credentials()
+        found = session_now().get_credentials()
         if found is None:
             raise ValueError(
                 "no usable credentials for the store"
