@@ -60,6 +60,11 @@ class Denied(Unavailable):
     """
 
 
+def passes_soon(error: BaseException) -> bool:
+    """Whether the same request may work a moment later: the store does not answer, and does not refuse who asks either."""
+    return isinstance(error, Unavailable) and not isinstance(error, Denied)
+
+
 class NotFound(TieredError):
     """The key, file, queue or offset does not exist."""
 

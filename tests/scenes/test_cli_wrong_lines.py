@@ -16,6 +16,7 @@ WRONG = (
     ("table enable icberg --archive {archive}", 2, "found=icberg", "did you mean iceberg?"),
     ("hold remove x --archive {archive}", 2, "tiered hold has no verb 'remove'", "its verbs: list, add, drop"),
     ("hold add bad! --topic x --archive {archive}", 2, "found='bad!'", "tiered hold add case-7"),
+    ("hold --archive {archive} remove", 2, "No such option: --archive", "tiered hold --help"),
     ("config nope", 2, "tiered config has no verb 'nope'", "its verbs: print, check, default"),
     ("confg print", 2, "tiered has no verb 'confg'", "did you mean config?"),
     ("kv cas ns key value", 2, "what the entry must be now", "--version N, or --expected VALUE"),

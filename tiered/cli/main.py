@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,7 @@ VERBS: Mapping[str, str] = {
     "completion": "A script for the shell that completes verbs and flags.",
 }
 
+_UNKNOWN_VERB = re.compile(r"No such command '(.*?)'")
 NO_VERB = "tiered --help lists the verbs"
 EXIT_NO_READER = 128 + signal.SIGPIPE
 
@@ -207,26 +209,30 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
 def _usage(error: typer.TyperException, usage: str, group: Any, words: Sequence[str]) -> Exception:
     """A wrong command line as one of the program's own errors; a verb that is not there with those that are."""
     text = " ".join(error.format_message().split()).rstrip(".")
-    at, path, known, word = group, "tiered", dict(group.commands), ""
-    for word in words:
+    unknown = _UNKNOWN_VERB.match(text)
+    if unknown:
+        at, path = _deepest(group, words)
         known = getattr(at, "commands", {})
-        if word not in known:
-            break
-        at, path = known[word], f"{path} {word}"
-    if text.startswith("No such command") and known:
-        return Invalid(f"{path} has no verb {word!r}", hint=did_you_mean(word, known, "its verbs: "))
+        return Invalid(
+            f"{path} has no verb {unknown[1]!r}", hint=did_you_mean(unknown[1], known, "its verbs: ")
+        )
     return Invalid(text, hint=usage)
 
 
 def _help_of(group: Any, words: Sequence[str]) -> str:
     """What shows the help of the verb on the line, or of the verb of its group: ``tiered kv cas --help``."""
-    at, path = group, ["tiered"]
+    at, path = _deepest(group, words)
+    return f"{path} --help" if at is not group else NO_VERB
+
+
+def _deepest(group: Any, words: Sequence[str]) -> tuple[Any, str]:
+    """The last verb on the line that there is, and how it is called; the program itself where there is none."""
+    at, path = group, "tiered"
     for word in words:
         below = getattr(at, "commands", {}).get(word)
         if below is not None:
-            at = below
-            path.append(word)
-    return f"{' '.join(path)} --help" if len(path) > 1 else NO_VERB
+            at, path = below, f"{path} {word}"
+    return at, path
 
 
 def _tell(error: BaseException, *, debug: bool, as_json: bool) -> int:

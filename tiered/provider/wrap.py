@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.codec.types import Buffer
-from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unavailable, passes_soon
 from tiered.provider.base import Capabilities, Fetched, Provider, Stored
 from tiered.provider.body import body_length
 
@@ -127,7 +127,7 @@ class Retrying(Wrapped):
             try:
                 return self.inner.put(key, parts, create_only=create_only)
             except Unavailable as error:
-                failures += not isinstance(error, Denied)
+                failures += passes_soon(error)
                 raise
             except Conflict as conflict:
                 if failures:
@@ -180,7 +180,7 @@ class Retrying(Wrapped):
             except TieredError as error:
                 answers = dict.fromkeys(left, error)
             failed.update(answers)
-            passing = [(key, error) for key, error in answers.items() if _passes(error)]
+            passing = [(key, error) for key, error in answers.items() if passes_soon(error)]
             left = [key for key, _ in passing]
             tries += 1
             try:
@@ -203,7 +203,7 @@ class Retrying(Wrapped):
 
     def _pause(self, tries: int, error: TieredError) -> None:
         """Wait before the next try, or raise the error when there is none."""
-        if not _passes(error):
+        if not passes_soon(error):
             raise error
         if tries >= self._attempts:
             error.fields["attempts"] = tries
@@ -211,11 +211,6 @@ class Retrying(Wrapped):
         if self._clock.wait(self._chance.uniform(0, self._backoff.seconds(tries)), self._stop):
             error.fields["attempts"] = tries
             raise error
-
-
-def _passes(error: TieredError) -> bool:
-    """Whether the same request may work a moment later."""
-    return isinstance(error, Unavailable) and not isinstance(error, Denied)
 
 
 def mark_after_unknown(conflict: Conflict) -> None:

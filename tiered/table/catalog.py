@@ -22,19 +22,17 @@ TIMEOUT_SECONDS = 25.0
 ends soon afterwards. Property ``tiered.timeout-seconds`` of a catalog changes it."""
 
 
-def no_pyiceberg() -> str | None:
-    """Why no table can be kept; ``None`` where one can."""
-    if find_spec("pyiceberg") and find_spec("pyarrow"):
-        return None
-    return "pyiceberg is not installed (pip install 'rocketmq-tiered[iceberg]')"
+def require_pyiceberg() -> None:
+    """Raises ``Invalid`` where the packages that keep tables are not installed."""
+    if not find_spec("pyiceberg") or not find_spec("pyarrow"):
+        raise not_installed("an Iceberg table", "pyiceberg", "iceberg")
 
 
 def open_catalog(tables: KeptTables, access: Mapping[str, str], state_directory: str) -> Catalog:
     """The catalog of these tables. ``access``: properties that reach the archive's files, which ``tables.properties`` may
     replace. ``Invalid`` without pyiceberg, ``Refused`` where the embedded catalog has no directory; ``Unavailable`` if it
     is away."""
-    if no_pyiceberg() is not None:
-        raise not_installed("an Iceberg table", "pyiceberg", "iceberg")
+    require_pyiceberg()
     with catalog_errors(tables.catalog):
         return _opened(tables, {**access, **tables.properties}, state_directory)
 

@@ -37,7 +37,6 @@ class People:
         stream = iter(rows)
         height = self._out.height - 6 if self._out.is_terminal and sys.stdin.isatty() else None
         first = list(islice(stream, _ROWS_PER_TABLE))
-        nothing = not first
         paged = height is not None and len(first) > height
         with self._out.pager(styles=True) if paged else contextlib.nullcontext():
             batch, layout = first, None
@@ -46,7 +45,7 @@ class People:
                 batch, title = list(islice(stream, _ROWS_PER_TABLE)), None
                 if not batch:
                     break
-        if nothing:
+        if not first:
             self.note("nothing found")
         if layout is not None and len(layout.shown) < len(wanted):
             left_out = ", ".join(_heading(c) for i, c in enumerate(wanted) if i not in layout.shown)

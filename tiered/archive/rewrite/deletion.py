@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tiered.crashpoint import AgeingPoint, reach
-from tiered.errors import Denied, TieredError, Unavailable
+from tiered.errors import TieredError, passes_soon
 from tiered.provider.base import Provider
 
 FAILED_REQUESTS = 24
@@ -114,5 +114,4 @@ class _Patience:
             self.alone[key] = None
 
     def _spend(self, error: TieredError) -> None:
-        passing = isinstance(error, Unavailable) and not isinstance(error, Denied)
-        self._left -= FAILED_REQUESTS // 2 if passing else 1
+        self._left -= FAILED_REQUESTS // 2 if passes_soon(error) else 1

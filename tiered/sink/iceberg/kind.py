@@ -12,7 +12,7 @@ from tiered.sink.iceberg.sink import IcebergSink
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.optionvalues import known_options, needed, refuse_order
 from tiered.sink.order import SinkOrder
-from tiered.table.catalog import no_pyiceberg, open_catalog
+from tiered.table.catalog import open_catalog, require_pyiceberg
 from tiered.table.orders import EMBEDDED, KeptTables
 from tiered.text.references import resolve
 
@@ -33,9 +33,7 @@ class IcebergKind:
         known_options(order, ("catalog", "table", *extra))
         refuse_order(order, "a table has no order")
         self._tables(order)
-        why = no_pyiceberg()
-        if why is not None:
-            raise Invalid("a sink into a table cannot be opened", found=why, hint="install the extra iceberg")
+        require_pyiceberg()
 
     def open(self, order: SinkOrder, place: SinkPlace) -> Sink:
         tables = self._tables(order)

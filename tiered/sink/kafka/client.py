@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 log = logging.getLogger(__name__)
-log.addHandler(
-    logging.NullHandler()
-)  # a verb has no log: its error says all, the library's own lines would stand before it
+# A verb has no log: its error says all, and the library's own lines would stand before it.
+log.addHandler(logging.NullHandler())
 
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "TRANSACTION_COORDINATOR_FENCED")
 _REFUSED = (
