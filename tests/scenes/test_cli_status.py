@@ -54,10 +54,10 @@ def test_deleted_topics_and_what_becomes_of_them(place: tuple[Path, str], tmp_pa
     assert gone["retention"].startswith("trimmed from 2023-11-16")
     (gone,) = status(place, *after, "--set", "retain.topics=Gone=forever")["deleted_topics"]
     assert gone["retention"] == "kept for ever by a rule of retain.topics"
-    hold = ("hold", "add", "case 7", "--archive", place[1], "--topic", "G*", "--reason", "r")
+    hold = ("hold", "add", "case-7", "--archive", place[1], "--topic", "G*", "--reason", "r")
     assert tiered(*hold).code == 0
     (gone,) = status(place, *after)["deleted_topics"]
-    assert gone["retention"].endswith("what the legal hold case 7 covers stays")
+    assert gone["retention"].endswith("what the legal hold case-7 covers stays")
     (place[0] / "config" / "topics.json").write_text("{")
     assert str(status(place)["deleted_topics"]).startswith("not known: ")
     without = tiered("status", "--archive", place[1], "--json").json
