@@ -18,6 +18,7 @@ from tiered.provider.memory import MemoryProvider
 from tiered.provider.open import open_driver, open_provider
 from tiered.provider.posix import PosixProvider
 from tiered.provider.s3 import S3Provider
+from tiered.provider.s3answers import StoreAnswers
 from tiered.provider.s3client import make_client, make_session
 from tiered.provider.s3obstore import ObstoreS3Provider
 from tiered.provider.wrap import Metered, Retrying, Throttled
@@ -171,7 +172,7 @@ def test_the_client_gets_every_setting() -> None:
         read_timeout_ms=2500,
         max_connections=7,
     )
-    client = make_client(store, make_session(store), unsigned_payload=True)
+    client = make_client(store, make_session(store), StoreAnswers(), unsigned_payload=True)
     config = client.meta.config
     assert (client.meta.region_name, client.meta.endpoint_url) == ("eu-central-1", "https://s3.example.com")
     assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (1.5, 2.5, 7)
@@ -196,7 +197,7 @@ def test_a_profile_of_the_shared_file_is_used(tmp_path: Path, monkeypatch: pytes
     )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     profiled = Store(profile="archive", region="us-east-1")
-    client = make_client(profiled, make_session(profiled))
+    client = make_client(profiled, make_session(profiled), StoreAnswers())
     assert client._request_signer._credentials.access_key == "FROMPROFILE"
     client.close()
 

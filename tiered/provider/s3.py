@@ -25,7 +25,8 @@ from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unav
 from tiered.provider.base import Capabilities, Fetched, Stored, UnfinishedUpload
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one, not_deleted
-from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
+from tiered.provider.naming import check_key, check_prefix, check_range
+from tiered.provider.s3answers import ForeignAnswer, StoreAnswers, of_range, require_progress
 from tiered.provider.s3client import Boto3Error, from_transport, keys_of, make_client, make_session
 from tiered.provider.s3errors import RENEWABLE, Context, from_response, headers_of, status_of
 from tiered.provider.s3lifecycle import harmful_rules, no_rules
@@ -71,6 +72,7 @@ class S3Provider:
         self._session: Any = None
         self._signed_with: tuple[str, ...] | None = None
         self._looked, self._found_others = -RENEW_SECONDS, False
+        self._answers = StoreAnswers()
         self._lock = threading.Lock()
         self._closed = False
         self._one_by_one = False
@@ -155,6 +157,7 @@ class S3Provider:
             page = self._call("list", prefix, "list_objects_v2", MaxKeys=page_keys, **arguments)
             date_ms = self._date_ms(page)
             entries = page.get("Contents", ())
+            token = self._next(prefix, page, "Contents", "NextContinuationToken", arguments)
             for entry in entries:
                 yield Stored(
                     entry["Key"][len(self._root) :],
@@ -164,9 +167,9 @@ class S3Provider:
                 )
             if remaining is not None:
                 remaining -= len(entries)
-            if not page.get("IsTruncated") or not page.get("NextContinuationToken"):
+            if token is None:
                 return
-            arguments["ContinuationToken"] = page["NextContinuationToken"]
+            arguments["ContinuationToken"] = token
 
     def delete(self, key: str) -> None:
         """See ``Provider.delete``. With Object Lock it is ``Refused`` until the object's date (``s3lock``)."""
@@ -222,11 +225,12 @@ class S3Provider:
         arguments: dict[str, Any] = {"Prefix": self._root + check_prefix(prefix)}
         while True:
             page = self._call("list", prefix, "list_multipart_uploads", MaxUploads=PAGE_KEYS, **arguments)
+            after = self._next(prefix, page, "Uploads", "NextKeyMarker", arguments)
             for entry in page.get("Uploads", ()):
                 yield UnfinishedUpload(entry["Key"][len(self._root) :], entry["UploadId"])
-            if not page.get("IsTruncated") or not page.get("NextKeyMarker"):
+            if after is None:
                 return
-            arguments["KeyMarker"] = page["NextKeyMarker"]
+            arguments["KeyMarker"] = after
             arguments["UploadIdMarker"] = page.get("NextUploadIdMarker", "")
 
     def give_up(self, upload: UnfinishedUpload) -> None:
@@ -248,6 +252,15 @@ class S3Provider:
             client.close()
 
     # --- requests
+
+    def _next(
+        self, prefix: str, page: Mapping[str, Any], rows: str, name: str, asked: Mapping[str, Any]
+    ) -> str | None:
+        """Where the next page begins, of a listing that is the store's; ``None``: there is none."""
+        try:
+            return require_progress(page, rows, name, asked)
+        except ForeignAnswer as error:
+            self._raise("list", prefix, error)
 
     def _fetch(self, name: str, first: int, count: int | None) -> Fetched:
         whole = first == 0 and count is None
@@ -272,12 +285,12 @@ class S3Provider:
             data: bytes = body.read()
         date_ms = self._date_ms(response)
         modified_ms = _ms(response.get("LastModified"), date_ms)
-        ranged = _CONTENT_RANGE.match(response.get("ContentRange") or "")
-        if ranged:
-            return Fetched(data, int(ranged[3]), date_ms, modified_ms)
-        # No Content-Range: all of it came, asked for or not.
-        begin, end = slice_range(first, count, len(data))
-        return Fetched(data if whole else data[begin:end], len(data), date_ms, modified_ms)
+        if whole:
+            return Fetched(data, len(data), date_ms, modified_ms)
+        stated = response.get("ContentRange")
+        if stated is None:  # all of it came, or what was asked for without a word of that
+            stated = int(self._connected().head_object(Bucket=self._bucket, Key=name)["ContentLength"])
+        return Fetched(*of_range(first, count, data, stated), date_ms, modified_ms)
 
     def _put_multipart(
         self, key: str, name: str, parts: Sequence[Buffer], length: int, condition: Mapping[str, str]
@@ -365,8 +378,9 @@ class S3Provider:
             with self._lock:
                 self._check_open()
                 if self._client is None:
+                    unsigned = self._payload_unsigned()
                     self._client = make_client(
-                        self._store, self._searched(), unsigned_payload=self._payload_unsigned()
+                        self._store, self._searched(), self._answers, unsigned_payload=unsigned
                     )
                 client = self._client
         return client
