@@ -36,9 +36,10 @@ def fake(server: FakeS3) -> Iterator[FakeS3]:
     server.bend = None
 
 
-@pytest.fixture
-def s3(fake: FakeS3) -> Iterator[S3Provider]:
-    provider = S3Provider("bucket", "root", fake.store(multipart_bytes=5 * MIB), ManualClock())
+@pytest.fixture(params=["direct", "boto3"])
+def s3(fake: FakeS3, request: pytest.FixtureRequest) -> Iterator[S3Provider]:
+    store = fake.store(multipart_bytes=5 * MIB, engine=request.param)
+    provider = S3Provider("bucket", "root", store, ManualClock())
     yield provider
     provider.close()
 

@@ -1,4 +1,4 @@
-"""The driver for S3 and its relatives, over boto3.
+"""The driver for S3 and its relatives, over boto3; objects are read by a shorter way (``s3ranges``).
 
 One call is one attempt: botocore's own retries are off, because a retry that hides a lost answer turns our own success into
 "exists"; the ``Retrying`` wrapper does it in the open. The store's clock is the ``Date`` header of each answer.
@@ -27,10 +27,18 @@ from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length
 from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one, not_deleted
 from tiered.provider.naming import check_key, check_prefix, check_range
 from tiered.provider.s3answers import ForeignAnswer, StoreAnswers, of_range, require_progress
-from tiered.provider.s3client import Boto3Error, from_transport, keys_of, make_client, make_session
+from tiered.provider.s3client import (
+    Boto3Error,
+    from_transport,
+    hashes_bodies,
+    keys_of,
+    make_client,
+    make_session,
+)
 from tiered.provider.s3errors import RENEWABLE, Context, from_response, headers_of, status_of
 from tiered.provider.s3lifecycle import harmful_rules, no_rules
 from tiered.provider.s3lock import deletable_version, lock_arguments, require_lock
+from tiered.provider.s3ranges import S3Ranges
 from tiered.settings import Store
 
 PAGE_KEYS = 1000
@@ -69,6 +77,7 @@ class S3Provider:
         self._store = store
         self._clock = clock
         self._client: Any = None
+        self._direct: S3Ranges | None = None
         self._session: Any = None
         self._signed_with: tuple[str, ...] | None = None
         self._looked, self._found_others = -RENEW_SECONDS, False
@@ -118,8 +127,8 @@ class S3Provider:
     def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
         """For the probe: announce ``parts`` create-only, send half, drop the connection. Always ``Unavailable``."""
         name = self._name(key)
-        signed_first = 0 if self._payload_unsigned() else 1
-        body = CutStream(parts, whole_passes=signed_first)
+        hashed = self._guard("put", key, lambda: hashes_bodies(self._connected()))
+        body = CutStream(parts, whole_passes=int(hashed))
         arguments = {**self._checksum(parts), **self._placement(name)}
         length = body_length(parts)
         self._call(
@@ -264,32 +273,28 @@ class S3Provider:
 
     def _fetch(self, name: str, first: int, count: int | None) -> Fetched:
         whole = first == 0 and count is None
-        arguments = (
-            {}
-            if whole
-            else {
-                "Range": f"bytes={first}"
-                if first < 0
-                else f"bytes={first}-" + ("" if count is None else str(first + count - 1))
-            }
-        )
-        try:
-            response = self._connected().get_object(Bucket=self._bucket, Key=name, **arguments)
-        except sdk.ClientError as error:
-            if status_of(error.response) != 416:
-                raise
-            # The range starts at or behind the end: an answer, not an error.
-            total = _CONTENT_RANGE.match(headers_of(error.response).get("content-range", ""))
-            return Fetched(b"", int(total[3]) if total else None, self._date_ms(error.response))
-        with response["Body"] as body:
-            data: bytes = body.read()
+        asked = {} if whole else {"Range": _range(first, count)}
+        client = self._connected()
+        found = None if self._direct is None else self._direct.get(name, asked)
+        if found is None:
+            try:
+                response = client.get_object(Bucket=self._bucket, Key=name, **asked)
+            except sdk.ClientError as error:
+                if status_of(error.response) != 416:
+                    raise
+                # The range starts at or behind the end: an answer, not an error.
+                total = _CONTENT_RANGE.match(headers_of(error.response).get("content-range", ""))
+                return Fetched(b"", int(total[3]) if total else None, self._date_ms(error.response))
+            with response["Body"] as body:
+                found = response, body.read()
+        response, data = found
         date_ms = self._date_ms(response)
         modified_ms = _ms(response.get("LastModified"), date_ms)
         if whole:
             return Fetched(data, len(data), date_ms, modified_ms)
         stated = response.get("ContentRange")
         if stated is None:  # all of it came, or what was asked for without a word of that
-            stated = int(self._connected().head_object(Bucket=self._bucket, Key=name)["ContentLength"])
+            stated = int(client.head_object(Bucket=self._bucket, Key=name)["ContentLength"])
         return Fetched(*of_range(first, count, data, stated), date_ms, modified_ms)
 
     def _put_multipart(
@@ -378,10 +383,10 @@ class S3Provider:
             with self._lock:
                 self._check_open()
                 if self._client is None:
-                    unsigned = self._payload_unsigned()
-                    self._client = make_client(
-                        self._store, self._searched(), self._answers, unsigned_payload=unsigned
-                    )
+                    made = make_client(self._store, self._searched(), self._answers)
+                    if self._store.engine != "boto3":
+                        self._direct = S3Ranges(made, self._session, self._bucket, self._answers)
+                    self._client = made
                 client = self._client
         return client
 
@@ -412,10 +417,6 @@ class S3Provider:
                     self._found_others = True
             return self._found_others
 
-    def _payload_unsigned(self) -> bool:
-        """Over TLS and with a checksum the body is protected twice already; hashing it a third time costs the most CPU."""
-        return bool(self._store.checksum) and not self._store.endpoint.startswith("http:")
-
     def _date_ms(self, response: Mapping[str, Any]) -> int:
         """The answer's ``Date``; the host's own clock for a server that sends none."""
         text = headers_of(response).get("date")
@@ -433,6 +434,12 @@ class S3Provider:
     def _check_open(self) -> None:
         if self._closed:
             raise Invalid("the provider is closed", url=self.url)
+
+
+def _range(first: int, count: int | None) -> str:
+    if first < 0:
+        return f"bytes={first}"
+    return f"bytes={first}-" + ("" if count is None else str(first + count - 1))
 
 
 def _ms(moment: datetime | None, default: int) -> int:

@@ -23,7 +23,15 @@ from tiered.provider.s3answers import ForeignAnswer, StoreAnswers
 from tiered.provider.s3errors import Context
 from tiered.settings import Store
 
-__all__ = ["Boto3Error", "from_transport", "keys_of", "make_client", "make_session", "time_of"]
+__all__ = [
+    "Boto3Error",
+    "from_transport",
+    "hashes_bodies",
+    "keys_of",
+    "make_client",
+    "make_session",
+    "time_of",
+]
 
 _NOT_YET = (sdk.NoCredentialsError, sdk.CredentialRetrievalError, sdk.TokenRetrievalError, sdk.SSOError)
 """Credentials that may still come: a metadata service that is late, a token file that is not written yet."""
@@ -65,17 +73,16 @@ def keys_of(session: botocore.session.Session) -> tuple[str, ...]:
     return tuple(found.get_frozen_credentials())
 
 
-def make_client(
-    store: Store, session: botocore.session.Session, answers: StoreAnswers, *, unsigned_payload: bool = False
-) -> Any:
-    """A boto3 S3 client for the settings, which believes what ``answers`` takes for the store's."""
+def make_client(store: Store, session: botocore.session.Session, answers: StoreAnswers) -> Any:
+    """A boto3 S3 client for the settings, which believes what ``answers`` takes for the store's. What the settings leave
+    empty (endpoint, region, certificates, proxies) it takes from the SDK's environment and files, and ``meta`` tells it.
+    """
     if store.ca_bundle and not os.path.isfile(store.ca_bundle):
         raise Invalid(
             "the file of CA certificates is missing", found=store.ca_bundle, hint="correct store.ca_bundle"
         )
-    addressing = {"addressing_style": "path" if store.path_style else "virtual"}
     config = Config(
-        s3={**addressing, "payload_signing_enabled": False} if unsigned_payload else addressing,
+        s3={"addressing_style": "path" if store.path_style else "virtual"},
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=store.connect_timeout_ms / 1000,
         read_timeout=store.read_timeout_ms / 1000,
@@ -91,8 +98,16 @@ def make_client(
         verify=store.ca_bundle or None,
         config=config,
     )
+    if store.checksum and client.meta.endpoint_url.startswith("https:"):
+        # Over TLS and with a checksum the body is protected twice already; hashing it a third time costs the most CPU.
+        client.meta.config.s3 = {**client.meta.config.s3, "payload_signing_enabled": False}
     client.meta.events.register("before-parse.s3", answers.heard)
     return client
+
+
+def hashes_bodies(client: Any) -> bool:
+    """Whether a client reads a body once before it sends it, for its hash."""
+    return client.meta.config.s3.get("payload_signing_enabled") is not False
 
 
 _LISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
