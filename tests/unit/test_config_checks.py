@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tiered.daemon.checks import cautions, check, inside, require, start_is_valid
+from tiered.daemon.checks import cautions, check, check_doors, inside, require, start_is_valid
 from tiered.daemon.config import load
 from tiered.errors import Invalid, Refused
 
@@ -176,3 +176,27 @@ def test_what_is_kept_for_readers_outlives_them(flags: dict[str, str], key: str)
     with pytest.raises(Invalid, match=key):
         check(load(flags={**GOOD, **flags}))
     check(load(flags={**GOOD, "gc.grace_ms": "6d", "gc.snapshot_retention_ms": "6d"}))
+
+
+@pytest.mark.parametrize(
+    ("section", "listen", "token"),
+    [
+        ("gateway", "http_listen", "http_token"),
+        ("serve", "listen", "token"),
+        ("serve", "http_listen", "http_token"),
+        ("kv", "http_listen", "http_token"),
+    ],
+)
+def test_messages_are_not_given_to_other_machines_without_a_token(
+    section: str, listen: str, token: str
+) -> None:
+    for host in ("0.0.0.0", "[::]", "10.0.0.7", "broker.example"):
+        open_door = {f"{section}.{listen}": f"{host}:0"}
+        with pytest.raises(Refused, match=rf"{section}\.{token} is not set.*web\.open") as caught:
+            check_doors(load(flags=open_door).settings, section)
+        assert caught.value.fields["found"] == f"{host}:0"
+        check_doors(load(flags={**open_door, f"{section}.{token}": "secret"}).settings, section)
+        check_doors(load(flags={**open_door, "web.open": True}).settings, section)
+    for host in ("127.0.0.1", "127.9.9.9", "[::1]", "localhost"):
+        check_doors(load(flags={f"{section}.{listen}": f"{host}:0"}).settings, section)
+    check_doors(load().settings, "gateway", "serve", "kv")

@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from tiered.cli.main import VERBS, build
-from tiered.daemon.checks import check
+from tiered.daemon.checks import check, check_doors
 from tiered.daemon.config import load, walk
 from tiered.daemon.doors import SILENT_SECONDS
 from tiered.daemon.gateway import state_directory
@@ -360,8 +360,9 @@ def test_read_nodes_in_kubernetes_may_do_with_leases_what_they_do() -> None:
     assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
     (container,) = pods["containers"]
     assert_command(container["args"])
-    loaded = load(env={one["name"]: one["value"] for one in container["env"] if "value" in one})
+    loaded = load(env={one["name"]: one.get("value", "of a secret") for one in container["env"]})
     check(loaded)
+    check_doors(loaded.settings, "serve")
     assert loaded.settings.serve.membership == f"kubernetes:{account['namespace']}"
     assert pods["terminationGracePeriodSeconds"] * 1000 > loaded.settings.serve.drain_ms + 10_000
 

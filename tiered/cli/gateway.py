@@ -9,7 +9,7 @@ import typer
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, flags
 from tiered.daemon import logs
-from tiered.daemon.checks import cautions, check, require
+from tiered.daemon.checks import cautions, check, check_doors, require
 from tiered.daemon.config import Loaded, environment, load
 from tiered.daemon.gateway import run_gateway
 from tiered.daemon.gatewayworker import WorkerSeat
@@ -44,6 +44,7 @@ def command(
     check(loaded)
     seat = None if worker is None else WorkerSeat.parse(worker)
     require(loaded, "gateway.namesrv_upstream", "archive.url")
+    check_doors(loaded.settings, "gateway")
     logs.configure(loaded.settings.log, loaded.secrets())
     for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.gateway").warning(warning)

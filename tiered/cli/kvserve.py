@@ -6,7 +6,7 @@ import logging
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, StoreDir, flags
 from tiered.daemon import logs
-from tiered.daemon.checks import cautions, check
+from tiered.daemon.checks import cautions, check, check_doors
 from tiered.daemon.config import environment, load
 
 
@@ -28,6 +28,7 @@ def command(
     env = environment()
     loaded = load(config, env, flags(store, archive, sets))
     check(loaded)
+    check_doors(loaded.settings, "kv")
     logs.configure(loaded.settings.log, loaded.secrets())
     for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.view").warning(warning)

@@ -10,7 +10,7 @@ import typer
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, SetValues, StoreDir, flags
 from tiered.daemon import logs
 from tiered.daemon.app import run
-from tiered.daemon.checks import cautions, check
+from tiered.daemon.checks import cautions, check, check_doors
 from tiered.daemon.config import Loaded, environment, load
 from tiered.daemon.parts import Choices
 from tiered.text.speaker import speaker
@@ -59,6 +59,8 @@ def command(
         return found
 
     loaded = again()
+    if loaded.settings.gateway.namesrv_upstream:
+        check_doors(loaded.settings, "gateway")
     logs.configure(loaded.settings.log, loaded.secrets())
     for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.daemon").warning(warning)

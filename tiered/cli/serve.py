@@ -6,7 +6,7 @@ import logging
 
 from tiered.cli.options import ArchiveUrl, ConfigFile, SetValues, flags
 from tiered.daemon import logs
-from tiered.daemon.checks import cautions, check, require
+from tiered.daemon.checks import cautions, check, check_doors, require
 from tiered.daemon.config import environment, load
 from tiered.daemon.serve import run_node
 
@@ -22,6 +22,7 @@ def command(config: ConfigFile = None, archive: ArchiveUrl = None, sets: SetValu
     loaded = load(config, env, flags(None, archive, sets))
     check(loaded)
     require(loaded, "archive.url")
+    check_doors(loaded.settings, "serve", *(["kv"] if loaded.settings.serve.key_values else []))
     logs.configure(loaded.settings.log, loaded.secrets())
     for warning in (*loaded.warnings, *cautions(loaded.settings)):
         logging.getLogger("tiered.node").warning(warning)

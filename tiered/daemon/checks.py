@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
 from tiered.archive.rewrite.policy import policy_from
@@ -53,6 +54,37 @@ def check(loaded: Loaded, *, writer: bool = False) -> None:
     _membership(settings)
     if writer:
         require(loaded, "source.store_dir", "archive.url")
+
+
+_DOORS = {
+    "gateway": (("http_listen", "http_token"),),
+    "serve": (("listen", "token"), ("http_listen", "http_token")),
+    "kv": (("http_listen", "http_token"),),
+}
+"""What messages and keys are given out at, by section: the setting of the address, and that of the token."""
+
+
+def check_doors(settings: Settings, *sections: str) -> None:
+    """``Refused`` if a process that serves ``sections`` would give messages, or take writes, from elsewhere without a token."""
+    for section in sections if not settings.web.open else ():
+        for listen, token in _DOORS[section]:
+            values = getattr(settings, section)
+            address = getattr(values, listen)
+            if address and not getattr(values, token) and not _loopback(address, f"{section}.{listen}"):
+                raise Refused(
+                    f"{section}.{listen} is not a loopback address and {section}.{token} is not set: anyone who reaches it"
+                    f" could read all messages{', and write keys' if section == 'kv' else ''}",
+                    found=address,
+                    hint=f"{where_to_set(f'{section}.{token}')}; or listen on 127.0.0.1; or, if it is meant, web.open = true",
+                )
+
+
+def _loopback(address: str, key: str) -> bool:
+    host, _ = split_address(address, key=key, listening=True)
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _membership(settings: Settings) -> None:
