@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ from tests.kit.sealing import after_midnight, all_rows, seal_all
 from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.mend import MEND_AGAIN_SECONDS, PUT_AGAIN, WRITTEN_ANEW, Mend
 from tiered.archive.care.notes import DamagedKey
+from tiered.archive.care.walk import MESSAGES_GONE
 from tiered.archive.checkpoint.store import write_checkpoint
-from tiered.archive.keys import CommitKey, build
+from tiered.archive.keys import CommitKey, build, parse
 from tiered.archive.log.identity import ensure_identity
 from tiered.archive.log.maintenance import Done, OwnKeys
 from tiered.archive.rewrite.holds import add_hold
@@ -31,6 +33,7 @@ from tiered.archive.rewrite.mergeplan import Bounds
 from tiered.archive.rewrite.policy import LegalHold
 from tiered.archive.rewrite.writing import Layout
 from tiered.clock import ManualClock
+from tiered.codec.format.commit import encode_stand_in
 from tiered.codec.format.sections import SectionKind
 from tiered.daemon.maintenance import MaintenanceLoop
 from tiered.errors import Invalid, NotFound, Refused, TieredError, Unavailable
@@ -429,6 +432,36 @@ def test_edits_of_a_commit_are_left_to_repair(made: Scene) -> None:
     outlook = mending.task().plan()
     assert (outlook.jobs, outlook.trouble) == (0, "1 of 1 damaged or missing keys cannot be mended")
     assert path in paths(made.provider)
+
+
+@pytest.mark.parametrize("made", ["inside commits"], indirect=True)
+@pytest.mark.parametrize("source", ["copy", "log", "copy that says otherwise"])
+@pytest.mark.parametrize("short", [False, True], ids=["lost", "cut"])
+def test_messages_of_a_commit_that_a_repair_stands_for_come_back(
+    made: Scene, source: str, short: bool
+) -> None:
+    """The listing alone finds that they are gone: what stands for the commit has its edits and nothing else."""
+    mending, reader = Mending(made), made.daemon.log.reader
+    path = needed(made)[0]
+    lost = parse(path)
+    assert isinstance(lost, CommitKey)
+    found = reader.read(lost.seq)
+    assert found is not None
+    edits = found.commit.edits if source != "copy that says otherwise" else found.commit.edits[:-1]
+    made.provider.put(
+        KEYS.repair(lost.seq, found.commit.commit_id), encode_stand_in(replace(found.commit, edits=edits))
+    )
+    made.provider.delete(KEYS.key(path))
+    if short:
+        made.provider.put(KEYS.key(path), [b"cut"])
+    mending.looking.later(0.3)
+    assert mending.looking.damaged() == {
+        path: "an object is shorter than its tables say" if short else MESSAGES_GONE
+    }
+    done = mending.all(mending.task(copied=source != "log", local=source == "log"))
+    assert [one.trouble for one in done if one.trouble] == []
+    assert (path in needed(made)) == (source == "copy" and not short), "put again where that changes no fold"
+    mending.check_whole()
 
 
 class Looping:

@@ -132,9 +132,11 @@ def _settings(
     return loaded, loaded.settings
 
 
-def archive_settings(out: Output, config: Path | None, archive: str | None, sets: list[str] | None) -> Loaded:
+def archive_settings(
+    out: Output, config: Path | None, archive: str | None, sets: list[str] | None, store: str | None = None
+) -> Loaded:
     """Settings that name an archive."""
-    return _settings(out, config, archive, sets, None)[0]
+    return _settings(out, config, archive, sets, store)[0]
 
 
 def _on_disk(settings: Settings, stack: contextlib.ExitStack) -> MetadataStore:

@@ -18,15 +18,18 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
 from tiered.archive.state.cached import open_fold
 from tiered.cli.access import archive_settings
-from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, output
+from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, StoreDir, output
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, NotFound, Refused, TieredError, Unavailable
+from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.base import MetadataStore
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
+from tiered.repair.fromlog import BrokerLog
 from tiered.repair.mend import Mender
 from tiered.repair.step import Lost, Step
 from tiered.settings import Settings
+from tiered.source.open import open_source
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
 
@@ -60,18 +63,19 @@ def command(
         str | None,
         typer.Option("--copy", metavar="URL", help="Another copy of the archive (default: scrub.copy_url)."),
     ] = None,
+    store: StoreDir = None,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Find commits that are damaged or lost and mend them from another copy of the archive, the local state, a later checkpoint
-    or their own objects.
+    """Find commits that are damaged or lost and mend them: from another copy of the archive, the broker's commitlog
+    (source.store_dir, or what the hold keeps of it), their own objects, the local state or a later checkpoint.
 
     Where nothing is left of what a commit held, that becomes a recorded gap and all else stays as it is; it is shown first.
     Nothing is deleted or written over: what stands for a commit is put beside it. Stop the daemon first. Exit code 1 while
     damage is left.
     """
     out = output(json)
-    settings = archive_settings(out, config, archive, sets).settings
+    settings = archive_settings(out, config, archive, sets, store).settings
     directory = Path(state or settings.state_directory) if state or settings.state_directory else None
     provider = open_provider(settings.archive.url, settings.store, SystemClock())
     provider = encrypted(provider, settings.encryption)
@@ -93,6 +97,7 @@ def command(
                 os.urandom,
                 table_cache_bytes=settings.repair_table_cache_bytes,
                 copy=whole,
+                log=_broker_log(settings),
             )
             with out.progress("reading the log", 0) as advance:
                 steps = mender.plan(advance)
@@ -104,6 +109,18 @@ def command(
         provider.close()
     _tell(out, steps, apply=apply, json=json)
     return 0 if (apply and all(map(_mended, steps))) or not steps else TieredError.exit_code
+
+
+def _broker_log(settings: Settings) -> BrokerLog | None:
+    """The commitlog beside this process, if the settings name one."""
+    if not settings.commitlog_directories:
+        return None
+    return BrokerLog(
+        open_source(settings.source, settings.hold, SystemClock()),
+        settings.dispatch,
+        settings.source.max_record_bytes,
+        TopicPolicy(settings.source.exclude_topics).is_excluded,
+    )
 
 
 @contextlib.contextmanager

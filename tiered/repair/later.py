@@ -50,7 +50,10 @@ def same_but_for_marks(one: MetadataView, other: MetadataView) -> bool:
 
 
 def told_id(seq: int, following: Sequence[Commit], later: Later | None) -> bytes | None:
-    """A damaged commit's own id, where what lies behind it tells it."""
+    """A damaged commit's own id, where what lies behind it tells it; data inside a commit is named by it."""
     if following and following[0].seq == seq + 1:
         return following[0].previous_id
-    return later.head.commit_id if later is not None and later.head.seq == seq else None
+    if later is None:
+        return None
+    inside = next((item.object_id for item in later.state.objects_of(seq) if not item.path), None)
+    return later.head.commit_id if later.head.seq == seq else inside

@@ -18,37 +18,47 @@ from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.log.planned import Place
 from tiered.archive.log.shadow import difference
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.strays import Stray
 from tiered.archive.read.verify import first_needed, read_log
 from tiered.archive.state.layers import store_changes
+from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.format.commit import encode_stand_in
+from tiered.codec.format.commit import encode_commit, encode_stand_in
 from tiered.codec.format.edits import Commit, EditBatch, EditKind
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.base import MetadataStore, MetadataView
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Provider
+from tiered.provider.resolve import put_own
 from tiered.repair.around import FOLLOWING, Surroundings
 from tiered.repair.behind import look_behind
 from tiered.repair.derive import derive, opened_silently
+from tiered.repair.fromlog import BrokerLog
 from tiered.repair.infer import infer, lose, unsure
 from tiered.repair.later import Later, Planned, same_but_for_marks, told_id
+from tiered.repair.runs import runs_of_fold
 from tiered.repair.step import Step, lost_with
 
 MOST_TRIES = 200
 """Combinations tried for neighbouring damage before each is mended by itself."""
 ZERO_ID = bytes(16)
 _COPY = "the other copy"
+_LOG = "the broker's commitlog"
 _OBJECTS = "its objects and the commits behind it"
 _REST = "the commits behind it"
+MESSAGES_ELSEWHERE = (
+    "its messages travelled inside it and are gone from the bucket: until a copy or the broker's commitlog gives them back "
+    "(tiered scrub --once --repair, --copy or --store) they cannot be read; all others can"
+)
 """They tell what is missing, and nothing else does."""
 
 
 class Mender:
     """Looks at one archive. ``local``: the daemon's own fold, if there is one; nobody writes it meanwhile. ``copy``: another
-    copy of the archive; what it has must fit like all else."""
+    copy of the archive, ``log``: the broker's commitlog; what they have must fit like all else."""
 
     def __init__(
         self,
@@ -60,9 +70,11 @@ class Mender:
         *,
         table_cache_bytes: int,
         copy: Provider | None = None,
+        log: BrokerLog | None = None,
     ) -> None:
         self._provider = provider
         self._copy = copy
+        self._log = log
         self._keys = keys
         self._identity = identity
         self._reader = Planned(provider, keys, identity)
@@ -96,6 +108,8 @@ class Mender:
     def mend(self, steps: Sequence[Step]) -> None:
         """Put what was planned, in order. ``Conflict`` if a key is there by now: plan again."""
         for step in steps:
+            for key, parts in step.objects:
+                put_own(self._provider, key, parts)
             if step.put is not None:
                 self._provider.put(step.put, step.parts, create_only=True)
 
@@ -146,9 +160,13 @@ class Mender:
         if copied_step is not None:
             yield copied_step
         strays = list(self._around.strays(base, seq, following))
+        commit_id = self._around.commit_id(seq, following, strays, later)
+        logged = self._logged(base, seq, commit_id, damage, following, later, until)
+        if logged is not None:
+            yield logged
         for source, edits in self._candidates(base, seq, later, following, strays, until):
             self._tries += 1
-            made = self._fitting(base, seq, edits, following, strays, later, until)
+            made = self._fitting(base, seq, edits, commit_id, later, until)
             if made is not None and (
                 made[1] or source in (_OBJECTS, _REST) or later is None or not self._reached(later, until)
             ):
@@ -185,7 +203,41 @@ class Mender:
             else ""
         )
         beside = self._keys.repair(seq, commit.commit_id)
-        return Step(seq, key, damage.message, _COPY, True, beside, tuple(encode_stand_in(commit)), inline)
+        return Step(
+            seq, key, damage.message, _COPY, True, beside, tuple(encode_stand_in(commit)), advice=inline
+        )
+
+    def _logged(
+        self,
+        base: MetadataStore,
+        seq: int,
+        commit_id: bytes,
+        damage: Corrupt,
+        following: Sequence[Commit],
+        later: Later | None,
+        until: int | None,
+    ) -> Step | None:
+        """The flush made again from the broker's commitlog, under the commit's own key where that is free."""
+        head = ArchiveState(base).head()
+        if self._log is None or head is None:
+            return None
+        end, several = _archived_to(head, seq, following, later)
+        if end is None:
+            return None
+        gone, key = not self._reader.is_there(seq), self._keys.commit(seq)
+        place = Place(self._identity.archive_id, seq, head.epoch, commit_id, head.commit_id)
+        flush = self._log.flush(ArchiveState(base), place, end, following, inline=gone, several=several)
+        if flush is None:
+            return None
+        self._tries += 1
+        made = self._fitting(base, seq, list(flush.edits), commit_id, later, until)
+        if made is None:
+            return None
+        commit, exact = made
+        parts = encode_commit(commit, flush.inline) if gone else encode_stand_in(commit)
+        objects = tuple((self._keys.key(o.path), o.encoded.parts) for o in flush.uploads)
+        put = key if gone else self._keys.repair(seq, commit_id)
+        return Step(seq, key, damage.message, _LOG, exact, put, tuple(parts), objects)
 
     def _mended(
         self, source: str, commit: Commit, exact: bool, damage: Corrupt, *, lost_end: bool, doubt: str
@@ -213,9 +265,17 @@ class Mender:
         elif doubt:
             advice = doubt
         elif gone and not whole:
-            advice = "its messages travelled inside it and are lost; all others are readable"
+            advice = MESSAGES_ELSEWHERE
         return Step(
-            seq, key, damage.message, source, exact, put, tuple(encode_stand_in(commit)), advice, lost=lost
+            seq,
+            key,
+            damage.message,
+            source,
+            exact,
+            put,
+            tuple(encode_stand_in(commit)),
+            advice=advice,
+            lost=lost,
         )
 
     def _candidates(
@@ -250,8 +310,7 @@ class Mender:
         base: MetadataStore,
         seq: int,
         edits: list[EditBatch],
-        following: Sequence[Commit],
-        strays: Sequence[Stray],
+        commit_id: bytes,
         later: Later | None,
         until: int | None,
     ) -> tuple[Commit, bool] | None:
@@ -259,7 +318,7 @@ class Mender:
 
         Where a later fold is in reach it must be met in all but marks, which only comparisons with the broker look at.
         """
-        commit = self._commit(base, seq, edits, following, strays, later)
+        commit = self._commit(base, seq, edits, commit_id)
         exact = self._folded(base, commit, later, until)
         return None if exact is None else (commit, exact)
 
@@ -290,15 +349,7 @@ class Mender:
         """Whether no other damage lies before a later fold."""
         return until is None or later.head.seq <= until
 
-    def _commit(
-        self,
-        base: MetadataStore,
-        seq: int,
-        edits: list[EditBatch],
-        following: Sequence[Commit],
-        strays: Sequence[Stray],
-        later: Later | None,
-    ) -> Commit:
+    def _commit(self, base: MetadataStore, seq: int, edits: list[EditBatch], commit_id: bytes) -> Commit:
         head = ArchiveState(base).head()
         opening = next((e.row(0) for e in edits if e.kind is EditKind.OPEN_EPOCH), None)
         inline = [
@@ -312,7 +363,7 @@ class Mender:
             seq=seq,
             epoch=opening["epoch"] if opening is not None else 0 if head is None else head.epoch,
             archive_id=self._identity.archive_id,
-            commit_id=self._around.commit_id(seq, following, strays, later),
+            commit_id=commit_id,
             previous_id=ZERO_ID if head is None else head.commit_id,
             writer_id=opening["writer_id"]
             if opening is not None
@@ -322,3 +373,17 @@ class Mender:
             edits=edits,
             inline_length=inline[0] if inline else 0,
         )
+
+
+def _archived_to(
+    head: Head, seq: int, following: Sequence[Commit], later: Later | None
+) -> tuple[int | None, bool]:
+    """Where the records of a commit on top of ``head`` ended, if anything tells; and whether it is where those of several
+    commits in a row did."""
+    if later is not None:
+        ours = [run.numbers["physical_end"] for run in runs_of_fold(later.state, seq)]
+        if ours:
+            return max(ours), False
+        if later.head.seq == seq and head.lineage in later.head.progress:
+            return later.head.progress[head.lineage].physical_offset, False
+    return look_behind(following, head.lineage).reach, not following or following[0].seq != seq + 1

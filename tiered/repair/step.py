@@ -26,7 +26,8 @@ class Lost:
 class Step:
     """One damaged or lost commit. ``source``: where what stands for it comes from, ``None`` if nothing can.
 
-    ``exact``: the folds that it leads to are those there were. ``put``: the key that is made, with ``parts``. ``lost``: what
+    ``exact``: the folds that it leads to are those there were. ``put``: the key that is made, with ``parts``, and before it
+    ``objects``, keys with theirs. ``lost``: what
     becomes a recorded gap.
     """
 
@@ -37,6 +38,7 @@ class Step:
     exact: bool = False
     put: str | None = None
     parts: tuple[Buffer, ...] = ()
+    objects: tuple[tuple[str, Sequence[Buffer]], ...] = ()
     advice: str = ""
     fold_again: bool = False
     """Whether the local state has what the bucket lost for good: the daemon must start from the bucket."""

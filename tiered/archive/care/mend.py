@@ -23,6 +23,7 @@ from tiered.archive.care.walk import is_needed
 from tiered.archive.keys import Area, CommitKey, ObjectKey, parse
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.reader import LogReader
+from tiered.archive.log.standin import stand_in
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.runs import is_segment
@@ -33,6 +34,8 @@ from tiered.archive.rewrite.writing import Rewritten, rewrite
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
+from tiered.codec.format.commit import encode_stand_in
+from tiered.codec.format.edits import Commit
 from tiered.crashpoint import ScrubPoint, reach
 from tiered.errors import Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.provider.base import Provider
@@ -162,9 +165,11 @@ class Mend:
         made, reader = parse(path), self._log.reader
         missing = not self._is_there(path)
         if isinstance(made, CommitKey):
-            if missing:
-                return self._again(path)
             item = next((o for o in fold.objects_of(made.seq) if not o.path and is_needed(o)), None)
+            if missing and (item is None or self._copy is not None):
+                return self._again(path, item)
+            if missing:
+                return Remedy(path, WRITTEN_ANEW, "the messages inside it are gone", item)
             if item is None or not _reads(reader, made.seq):
                 return Remedy(
                     path, None, "its edits are damaged: tiered repair puts beside it what stands for it"
@@ -183,10 +188,10 @@ class Mend:
             path, None, "it lies there, and nothing is written over: restore it from the bucket's versions"
         )
 
-    def _again(self, path: str) -> Remedy:
+    def _again(self, path: str, item: ObjectState | None = None) -> Remedy:
         if self._copy is None:
             return Remedy(path, None, "it is missing, and only a copy of the archive has it (scrub.copy_url)")
-        return Remedy(path, PUT_AGAIN, "it is missing")
+        return Remedy(path, PUT_AGAIN, "it is missing", item)
 
     def _is_there(self, path: str) -> bool:
         try:
@@ -219,14 +224,13 @@ class Mend:
         assert self._copy is not None  # or nobody would ask
         reader, copy = self._log.reader, self._copy.whole()
         key = reader.keys.key(remedy.path)
-        if remedy.item is not None:
-            self._compare(copy, remedy.item, turn)
         turn.spend(2 * copy.head(key).length)
-        data = bytes(copy.get(key).data)
-        made = parse(remedy.path)
+        data, made = bytes(copy.get(key).data), parse(remedy.path)
         if isinstance(made, CommitKey):
             self._check_commit(data, key, made.seq)
-        elif remedy.item is None:
+        if remedy.item is not None:
+            self._compare(copy, remedy.item, turn)
+        elif not isinstance(made, CommitKey):
             self._check_loose(copy, remedy.path, data, turn)
         reach(ScrubPoint.BEFORE_PUT_AGAIN)
         put_own(reader.provider, key, [data])
@@ -317,7 +321,16 @@ class Mend:
         behind, before = reader.read(seq + 1), reader.read(seq - 1) if seq else None
         named = head.commit_id if behind is None else behind.commit.previous_id
         previous = None if before is None else before.commit.commit_id
-        fitting_commit(data, key, reader.identity.archive_id, seq, previous, named)
+        commit = fitting_commit(data, key, reader.identity.archive_id, seq, previous, named)
+        mended = stand_in(reader, seq)
+        if mended is not None and not _same_edits(mended.commit, commit):
+            raise Corrupt(
+                "a repair stands for this commit and says otherwise: folds are made of that", key=key
+            )
+
+
+def _same_edits(one: Commit, other: Commit) -> bool:
+    return encode_stand_in(one)[0] == encode_stand_in(other)[0]
 
 
 def _reads(reader: LogReader, seq: int) -> bool:

@@ -30,6 +30,7 @@ from tiered.provider.base import Stored
 PAGE_KEYS = 1000
 """Keys of one listing; so many are in memory."""
 UNREADABLE = "an object cannot be read, while the store gives others"
+MESSAGES_GONE = "the messages inside a commit are gone, and a repair stands for the rest of it"
 
 Wanted = Callable[[str, Stored, int | None], bool]
 """Whether all bytes of a path are to be read. The number is that of the commit that added it, ``None`` if no commit did."""
@@ -139,17 +140,16 @@ class Walk:
             return Seen(path, length=stored.length, note="late")
         except NotFound:
             pass
-        made = parse(path)
-        if isinstance(made, CommitKey) and stand_in(self._reader, made.seq) is not None:
-            return Seen(path)
+        made, what = parse(path), "an object of the archive is not there"
+        if isinstance(made, CommitKey):
+            what = "a commit is missing from the log"
+            if stand_in(self._reader, made.seq) is not None:
+                if not self._holds_messages(made.seq):
+                    return Seen(path)
+                what = MESSAGES_GONE
         if not self._needed(path):
             return Seen(path, note="unneeded")
         key = self._keys.key(path)
-        what = (
-            "a commit is missing from the log"
-            if isinstance(made, CommitKey)
-            else "an object of the archive is not there"
-        )
         return Seen(path, damage=NotFound(what, hint=damage_hint({"key": key}), key=key))
 
     def _needed(self, path: str) -> bool:
@@ -157,8 +157,7 @@ class Walk:
         fold, made = self._state(), parse(path)
         if isinstance(made, CommitKey):
             head = fold.head()
-            seqs = fold.inline_needed(made.seq, made.seq + 1)
-            return head is not None and (made.seq >= head.floor or next(seqs, None) is not None)
+            return head is not None and (made.seq >= head.floor or self._holds_messages(made.seq))
         if isinstance(made, ObjectKey) and made.area in (Area.DATA, Area.SEGMENT):
             item = fold.object_at(path)
             return item is not None and is_needed(item)
@@ -238,11 +237,15 @@ class Walk:
     def _commit(self, path: str, stored: Stored, seq: int) -> Seen:
         """A commit: all its bytes by its own footer, its place in the chain, and its inline data where runs lie in it."""
         if not self._wanted(path, stored, seq):
-            if stored.length >= COMMIT_FOOTER_BYTES or stand_in(self._reader, seq) is not None:
+            if stored.length >= COMMIT_FOOTER_BYTES:
+                return Seen(path, length=stored.length)
+            mended = stand_in(self._reader, seq) is not None
+            if mended and not self._holds_messages(seq):
                 return Seen(path, length=stored.length)
             short = Corrupt(
-                "a commit is too short", key=stored.key, expected=COMMIT_FOOTER_BYTES, found=stored.length
-            )
+                MESSAGES_GONE if mended else "a commit is too short",
+                key=stored.key, expected=COMMIT_FOOTER_BYTES, found=stored.length,
+            )  # fmt: skip
             return self._verdict(path, stored, short)
         damage: Corrupt | NotFound | None = None
         inline_sound = False
@@ -271,6 +274,10 @@ class Walk:
             raise Corrupt("a commit does not name the one before it", key=key, expected=before[1].hex())
         decode_commit(data[footer.inline_length :], key=key)
         return crc32c(data[: footer.inline_length]) == footer.inline_crc32c
+
+    def _holds_messages(self, seq: int) -> bool:
+        """Whether runs lie in the data inside a commit: what stands for the commit does not have it."""
+        return next(self._state().inline_needed(seq, seq + 1), None) is not None
 
     def _inline_damage(self, seq: int) -> Corrupt | NotFound | None:
         """What is wrong with data inside a commit that runs lie in."""
