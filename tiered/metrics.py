@@ -85,6 +85,9 @@ class Metrics(GatewayMetrics):
         self.commits = self._counter("commits", "Commits written by this process and proven")
         self.commit_seq = self._gauge("commit_seq", "Number of the newest commit that this process knows")
         self.resends = self._counter("commit_resends", "Commits of unknown outcome that were sent again")
+        self.vanished = self._counter(
+            "vanished", "Times that the store did not have a commit that it had answered for"
+        )
         self.flush_seconds = self._histogram(
             "flush_seconds", "Time of a flush by stage: " + ", ".join(FLUSH_STAGES), LATENCY_SECONDS, "stage"
         )

@@ -150,6 +150,7 @@ class Heard:
     gaps: list[tuple[int, int, str]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     resent: list[TieredError] = field(default_factory=list)
+    vanished: list[TieredError] = field(default_factory=list)
     checkpoints: list[Manifest] = field(default_factory=list)
     damage: list[TieredError] = field(default_factory=list)
     said: list[tuple[str, dict[str, object]]] = field(default_factory=list)
@@ -170,6 +171,10 @@ class Heard:
     def resending(self, error: TieredError) -> None:
         self.resent.append(error)
         self.on_resend(error)
+
+    def read_back(self, vanished: TieredError | None) -> None:
+        if vanished is not None:
+            self.vanished.append(vanished)
 
     def alive(self) -> None:
         """Nobody watches."""

@@ -243,8 +243,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/writer.py",
-        "        if found is not None and found.commit.commit_id == planned.commit.commit_id:\n",
-        "        if found is not None:\n",
+        "        if found is None or found.commit.commit_id != planned.commit.commit_id:\n",
+        "        if found is None:\n",
         f"{_ARCHIVE_LOG}::test_another_commit_behind_a_412_is_a_fence",
     ),
     Mutant(
@@ -261,8 +261,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/writer.py",
-        "planned.commit.commit_id:\n            make_durable(self.reader.provider, key)\n",
-        "planned.commit.commit_id:\n",
+        "        make_durable(self.reader.provider, key)\n        known_ms",
+        "        known_ms",
         f"{_ARCHIVE_LOG}::test_what_is_built_upon_is_made_durable_first",
     ),
     Mutant(
@@ -270,6 +270,24 @@ MUTANTS = (
         "        if applied not in (before, planned.changes.head.position()):\n",
         "        if False:\n",
         "tests/unit/test_local_fold.py::test_a_commit_does_not_enter_a_fold_that_lacks_the_one_before_it",
+    ),
+    Mutant(
+        "tiered/archive/log/readback.py",
+        "            if length != wanted and not (grows and length > wanted):\n",
+        "            if False:\n",
+        "tests/unit/test_readback.py::test_what_was_answered_for_and_is_not_there_is_put_again",
+    ),
+    Mutant(
+        "tiered/archive/log/readback.py",
+        "            self._release = let_go, up_to\n",
+        "            let_go(up_to)\n",
+        "tests/unit/test_readback.py::test_the_hold_lets_go_of_what_was_seen_in_one_listing",
+    ),
+    Mutant(
+        "tiered/archive/log/line.py",
+        "        if found != encoded.length:\n",
+        "        if False:\n",
+        "tests/unit/test_line.py::test_an_object_is_seen_before_a_commit_names_it",
     ),
     Mutant(
         "tiered/archive/log/counting.py",

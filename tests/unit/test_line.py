@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -20,8 +20,10 @@ from tiered.archive.log.writer import Claim, CommitLog
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.object import EncodedObject
+from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.model import PhysicalOffset
+from tiered.provider.base import Stored
 
 
 @pytest.fixture
@@ -259,6 +261,28 @@ def test_an_object_that_is_there_is_not_put_again(log: CommitLog, store: Countin
     line.offer(replace(flush(100, Priority.SEALING), objects=(made,)), 0)
     assert len(line.proofs()) == 1
     assert [key for verb, key in store.calls if verb == "put"] == [KEYS.commit(1)]
+
+
+def test_an_object_is_seen_before_a_commit_names_it(
+    log: CommitLog, store: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A success says what was answered, and not that anything is there."""
+    path, stored = build(ObjectKey(Area.DATA, 1, b"o" * 16)), store.put
+    key, answers = KEYS.key(path), iter([True, True, False])
+
+    def put(name: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+        lies = name == key and next(answers)
+        return Stored(name, 5, 0, 0) if lies else stored(name, parts, create_only=create_only)
+
+    monkeypatch.setattr(store, "put", put)
+    line = Line(log, AtOnce())
+    made = DataObject(path, b"o" * 16, EncodedObject([b"bytes"], 5, {}))
+    line.submit(replace(flush(100), objects=(made,)))
+    assert len(line.proofs()) == 1
+    assert store.inner.get(key).data == b"bytes"
+    assert [call for call in store.calls if call[0] in ("put", "head")][-5:-1] == [
+        ("head", key), ("head", key), ("put", key), ("head", key),
+    ]  # fmt: skip
 
 
 def test_a_commit_is_planned_once_while_its_place_is_held(log: CommitLog) -> None:

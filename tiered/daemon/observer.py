@@ -13,7 +13,7 @@ from tiered.archive.log.flush import Proven
 from tiered.archive.state.values import Head
 from tiered.clock import Clock
 from tiered.daemon.once import PresentEnd
-from tiered.daemon.outages import LOCAL_STATE, Outages
+from tiered.daemon.outages import LOCAL_STATE, READ_BACK, Outages
 from tiered.daemon.status import ProcessTotals
 from tiered.errors import TieredError
 from tiered.metrics import Metrics
@@ -97,6 +97,16 @@ class Observer:
             logging.DEBUG if said else logging.WARNING
         )  # a store that is away for days is one line, not one per try
         self.log.log(level, "a write did not get through: sending it again", extra={"error": str(error)})
+
+    def read_back(self, vanished: TieredError | None) -> None:
+        """What the store had answered for was looked for in the bucket."""
+        if vanished is not None:
+            self.metrics.vanished.inc()
+            self.log.error("the store does not have what it answered for", extra={"error": str(vanished)})
+        if self.outages is not None and vanished is not None:
+            self.outages.failed(READ_BACK, vanished)
+        elif self.outages is not None:
+            self.outages.over(READ_BACK)
 
     def checkpointed(self, manifest: Manifest) -> None:
         """A checkpoint was written."""

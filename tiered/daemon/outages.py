@@ -23,6 +23,9 @@ LOCAL_STATE = "local state"
 PROBE = "probe"
 """The name of the writes of the start-up probe."""
 
+READ_BACK = "read back"
+"""The name of looking for what the store had answered for."""
+
 _NEW_AT_EVERY_TRY = ("shard", "checkpoint", PROBE)
 
 

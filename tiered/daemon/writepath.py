@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from tiered.archive.care.notes import Notebook
@@ -240,7 +241,8 @@ class Archiving:
         stack.callback(uploads.shutdown, wait=False, cancel_futures=True)
         return CommitLine(
             parts.log, uploads,
-            depth=dispatch.pipeline_flushes, release=self._source.release, events=self._observer, riders=self._ledger,
+            depth=dispatch.pipeline_flushes, release=partial(parts.log.read_back.release, self._source.release),
+            events=self._observer, riders=self._ledger,
         )  # fmt: skip
 
     def _make_opening(self, line: CommitLine) -> Opening:
@@ -360,14 +362,18 @@ class Archiving:
 
         sweeper = Sweeper(parts.provider, parts.log.reader.keys.root, lambda: self._finished)
 
+        read_back = parts.log.read_back
+
         def commit() -> Next:
             if line.step(IDLE_STEP_SECONDS):
                 checkpointer.count()
             elif self._finished:
+                read_back.step()
                 checkpointer.step()
                 for service in self._early:  # the process ends when every service has
                     service.stop()
                 return DONE
+            read_back.step_if_due()
             return AGAIN
 
         def dispatch() -> Next:
@@ -395,6 +401,6 @@ class Archiving:
             *index,
             Service("sweeper", sweeper.step, parts.clock, metrics=parts.metrics),
             Service("checkpointer", save, parts.clock, metrics=parts.metrics),
-            Service("committer", commit, parts.clock, metrics=parts.metrics),
+            Service("committer", commit, parts.clock, finish=read_back.step_once, metrics=parts.metrics),
             Service("dispatcher", dispatch, parts.clock, finish=drain, metrics=parts.metrics),
         ]

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,8 +18,9 @@ from tiered.archive.log.planned import Place, PlannedCommit
 from tiered.archive.log.writer import CommitLog
 from tiered.archive.state.keys import DISPATCH
 from tiered.archive.state.view import ArchiveState, dispatch_pairs
+from tiered.codec.format.object import EncodedObject
 from tiered.crashpoint import CrashPoint, reach
-from tiered.errors import Corrupt, Invalid, TieredError, Unavailable
+from tiered.errors import Corrupt, Invalid, NotFound, TieredError, Unavailable
 from tiered.model import PhysicalOffset
 from tiered.provider.resolve import put_own
 
@@ -256,11 +258,26 @@ class CommitLine:
 
     def _upload(self, item: DataObject, number: int) -> None:
         """Put one object, for as long as the store is away."""
-        put = partial(put_own, self._provider, self._keys.key(item.path), item.encoded.parts)
+        put = partial(self._put_and_see, self._keys.key(item.path), item.encoded)
         # Invalid too: rights come back, a daemon that ended does not
         self.log.resending.until_done(put, (Unavailable, Invalid))
         if number == 0:
             reach(CrashPoint.AFTER_FIRST_OBJECT)
+
+    def _put_and_see(self, key: str, encoded: EncodedObject) -> None:
+        """Put an object and see it there before a commit names it: a success says only what was answered (law 1)."""
+        put_own(self._provider, key, encoded.parts)
+        found = 0
+        with suppress(NotFound):
+            found = self._provider.head(key).length
+        if found != encoded.length:
+            vanished = Unavailable(
+                "the store answered that it took an object, and does not have it: it is put again",
+                key=key, expected=encoded.length, found=found,
+                hint="find out what answers in the store's place, or deletes from the bucket",
+            )  # fmt: skip
+            self.log.resending.events.read_back(vanished)
+            raise vanished
 
     def _entries(self) -> list[_Waiting | _Settled]:
         return [*self._settled, *self._waiting]

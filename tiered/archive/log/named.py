@@ -25,6 +25,18 @@ def commits_named(provider: Provider, keys: ArchiveKeys, seq: int) -> int:
     return wanted - 1
 
 
+def commits_listed(provider: Provider, keys: ArchiveKeys, first: int, last: int) -> dict[int, int]:
+    """The lengths of commits ``first`` to ``last``, as they are stored, of those that the listing names."""
+    found: dict[int, int] = {}
+    for stored in provider.list(keys.commit_prefix, start_after=keys.commit(first - 1) if first else None):
+        made = parse(str(keys.path(stored.key)))
+        if isinstance(made, CommitKey):
+            if made.seq > last:
+                break
+            found[made.seq] = stored.length
+    return found
+
+
 def first_behind(provider: Provider, keys: ArchiveKeys, seq: int) -> int | None:
     """The first commit that is named behind ``seq``; one listing."""
     after = keys.commit(seq) if seq >= 0 else None

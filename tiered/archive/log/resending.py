@@ -21,6 +21,10 @@ class ResendEvents(Protocol):
         """A write had no known outcome, or is not taken now; it is sent again after a pause."""
         ...
 
+    def read_back(self, vanished: TieredError | None) -> None:
+        """What the store had answered for was looked for: all of it is there, or ``vanished`` says what is not."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Resending:

@@ -19,6 +19,7 @@ from tiered.archive.fold.logedits import DICTIONARIES, ENCRYPTION, refuse_older_
 from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.counting import CountedSuccess
 from tiered.archive.log.planned import Place, PlannedCommit
+from tiered.archive.log.readback import CommitReadBack
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import Resending, Result
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
@@ -94,6 +95,7 @@ class CommitLog:
         self._watched: tuple[bytes, float] | None = None  # a foreign head, and since when it is the last
         self._missed: BaseException | None = None
         self._counted = CountedSuccess(reader)
+        self.read_back = CommitReadBack(reader, resending, self._is_ours)
         self.edit_bytes = 0
         """Edits of all commits proven by this process, decompressed: what a process that opens behind them has to fold."""
 
@@ -136,6 +138,7 @@ class CommitLog:
         if head is not None:  # a head whose writer died between link and fsync must not be built upon
             make_durable(self.reader.provider, self.reader.keys.commit(head.seq))
         self._recent.clear()
+        self.read_back.forget()
         with self._lock:
             self._pending = []
             self._tip = head
@@ -304,6 +307,7 @@ class CommitLog:
         with self._lock:
             self._pending.pop(0)
         reach(CrashPoint.AFTER_METADATA)
+        self.read_back.add(planned)
         return success.store_time_ms
 
     def keep(self, write: Callable[[], None]) -> None:
@@ -376,18 +380,29 @@ class CommitLog:
     def _read_back(self, planned: PlannedCommit, key: str) -> _Success:
         """After a 412: our own commit id is our own success (a lost answer looks just like this), anything else a fence."""
         found = self.reader.read(planned.commit.seq)
-        if found is not None and found.commit.commit_id == planned.commit.commit_id:
-            make_durable(self.reader.provider, key)
-            known_ms = found.last_modified_ms
-            return _Success(found.date_ms if known_ms is None else known_ms, found.date_ms)
-        raise Fenced(
-            "another writer took this archive over",
-            hint="run one daemon per broker: stop the other, then start this one with --take-over to claim the archive for it",
-            **_other_writer(found),
-            key=key,
-            expected=planned.commit.commit_id.hex(),
-            found="nothing" if found is None else found.commit.commit_id.hex(),
-        )
+        if found is None or found.commit.commit_id != planned.commit.commit_id:
+            raise _fenced(key, planned.commit.commit_id, found)
+        make_durable(self.reader.provider, key)
+        known_ms = found.last_modified_ms
+        return _Success(found.date_ms if known_ms is None else known_ms, found.date_ms)
+
+    def _is_ours(self, seq: int, commit_id: bytes) -> bool:
+        """Whether a commit that was put lies under its number; ``Fenced`` if another one does."""
+        found = self.reader.read(seq)
+        if found is not None and found.commit.commit_id != commit_id:
+            raise _fenced(self.reader.keys.commit(seq), commit_id, found)
+        return found is not None
+
+
+def _fenced(key: str, commit_id: bytes, found: ReadCommit | None) -> Fenced:
+    return Fenced(
+        "another writer took this archive over",
+        hint="run one daemon per broker: stop the other, then start this one with --take-over to claim the archive for it",
+        **_other_writer(found),
+        key=key,
+        expected=commit_id.hex(),
+        found="nothing" if found is None else found.commit.commit_id.hex(),
+    )
 
 
 def _other_writer(found: ReadCommit | None) -> dict[str, object]:

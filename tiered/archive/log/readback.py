@@ -1,0 +1,158 @@
+"""What a store answered for is seen in the bucket before the hold lets go of what it was made from (law 3).
+
+A success says what the store, or whoever stood in its place, answered. So commits are looked for in a listing, many at once, by
+their numbers and lengths; until then their bytes are in hand, and what is not there is put again, the very same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tiered.archive.log.named import commits_listed
+from tiered.archive.log.planned import PlannedCommit
+from tiered.archive.log.reader import LogReader, commits_lost
+from tiered.archive.log.resending import Resending
+from tiered.errors import Conflict, Invalid, Unavailable
+from tiered.model import PhysicalOffset
+from tiered.provider.resolve import bind
+
+READ_BACK_COMMITS = 64
+"""Most commits in hand."""
+READ_BACK_BYTES = 16 * 1024 * 1024
+"""And about the most bytes of them: a commit is no larger than what travels inside it and its edits."""
+READ_BACK_SECONDS = 60.0
+"""How long a commit is in hand where few follow it."""
+
+LetGo = Callable[[PhysicalOffset], None]
+
+log = logging.getLogger("tiered.archive")
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenCommit:
+    """A commit that the store answered for and that was not seen yet."""
+
+    seq: int
+    commit_id: bytes
+    data: bytes
+
+
+class CommitReadBack:
+    """The commits of one writer that were not seen in the bucket yet, and how far the hold may let go once they were.
+
+    ``is_ours``: whether our commit lies under its number; false if nothing does, ``Fenced`` if another one does. Thread-safe.
+    """
+
+    def __init__(
+        self, reader: LogReader, resending: Resending, is_ours: Callable[[int, bytes], bool]
+    ) -> None:
+        self._reader = reader
+        self._resending = resending
+        self._is_ours = is_ours
+        self._lock = threading.RLock()
+        self._unread: list[UnseenCommit] = []
+        self._since = 0.0
+        self._release: tuple[LetGo, PhysicalOffset] | None = None
+        self._released = PhysicalOffset(0)
+
+    def add(self, planned: PlannedCommit) -> None:
+        """A commit that was answered for just now. Where as much is in hand as may be, all of it is looked for: errors as of
+        ``step``."""
+        commit = planned.commit
+        with self._lock:
+            if not self._unread:
+                self._since = self._resending.clock.monotonic()
+            self._unread.append(UnseenCommit(commit.seq, commit.commit_id, b"".join(planned.parts)))
+            held = sum(len(each.data) for each in self._unread)
+            if len(self._unread) >= READ_BACK_COMMITS or held >= READ_BACK_BYTES:
+                self.step()
+
+    def release(self, let_go: LetGo, up_to: PhysicalOffset) -> None:
+        """Have ``let_go`` called with ``up_to`` once all commits so far were seen; at once where it lies before what was said
+        last: the broker cut its log, and writes other bytes there."""
+        with self._lock:
+            self._release = let_go, up_to
+            if up_to < self._released:
+                self.step()
+            self._released = up_to
+
+    def step_if_due(self) -> None:
+        """``step`` if a commit has been in hand for long."""
+        with self._lock:
+            now = self._resending.clock.monotonic()
+            if self._unread and now - self._since >= READ_BACK_SECONDS:
+                self.step()
+
+    def step(self) -> None:
+        """Look for all commits in hand, put again what is not there, and have the hold let go; for as long as it takes.
+
+        ``Fenced`` if another writer's commit lies in a place of ours, ``Corrupt`` if nothing can be put again where it was;
+        ``Unavailable`` once told to give up.
+        """
+        with self._lock:
+            if self._unread:
+                self._resending.until_done(self._see, (Unavailable, Invalid))
+            self._seen()
+
+    def step_once(self) -> None:
+        """``step`` for a process that ends: it waits for no store, for the next start looks as well."""
+        with self._lock:
+            try:
+                if self._unread:
+                    self._see()
+            except (Unavailable, Invalid) as error:
+                log.warning("stopped before the last commits were looked for", extra={"error": str(error)})
+                return
+            self._seen()
+
+    def _seen(self) -> None:
+        self._unread.clear()
+        if self._release is not None:
+            let_go, up_to = self._release
+            let_go(up_to)
+            self._release = None
+
+    def forget(self) -> None:
+        """The log was folded anew: what this process put before is in it, or is put anew from the broker."""
+        with self._lock:
+            self._unread.clear()
+            self._release = None
+
+    def _see(self) -> None:
+        reader = self._reader
+        grows = reader.provider.capabilities.encryptor is not None
+        first, last = self._unread[0].seq, self._unread[-1].seq
+        lengths = commits_listed(reader.provider, reader.keys, first, last)
+        for each in self._unread:
+            length, wanted = lengths.get(each.seq, -1), len(each.data)
+            if length != wanted and not (grows and length > wanted):
+                self._see_one(each)
+        self._resending.events.read_back(None)
+
+    def _see_one(self, each: UnseenCommit) -> None:
+        """One that the listing does not show as it was put: it is there all the same, or put again."""
+        if self._is_ours(each.seq, each.commit_id):
+            return
+        key = self._reader.keys.commit(each.seq)
+        vanished = Unavailable(
+            "the store answered that it took a commit, and does not have it: it is put again",
+            key=key, hint="find out what answers in the store's place, or deletes from the bucket",
+        )  # fmt: skip
+        self._resending.events.read_back(vanished)
+        before = self._reader.keys.commit(each.seq - 1)
+        there = not each.seq or self._reader.is_there(each.seq - 1) or self._reader.has_stand_in(each.seq - 1)
+        if not there and self._reader.provider.capabilities.mount is not None:
+            raise vanished  # another disk lies there, and this one comes back
+        if not there:
+            raise commits_lost(self._reader.keys, each.seq - 1, each.seq + 1)
+        try:
+            bind(self._reader.provider, key, [before] if each.seq else [])
+            self._reader.provider.put(key, [each.data], create_only=True)
+        except Conflict:
+            pass  # by now something is there
+        if not self._is_ours(each.seq, each.commit_id):
+            raise vanished
+        log.warning("a commit that the store had not kept was put again", extra={"key": key})
