@@ -8,6 +8,7 @@
     │   └── Fenced         stop the process: another writer owns the archive
     ├── Corrupt            quarantine and report: bytes are not what their checksum or format says
     └── Invalid            fix the input or the settings
+        ├── BadRequest     answer it: whoever asks over the wire asked wrongly, and may be told so
         └── Refused        the program understands and declines: a guarantee would be lost
 
 An error carries what, where, expected and found as named fields, and may carry a ``hint``: the command or key
@@ -35,6 +36,13 @@ class TieredError(Exception):
         self.message = message
         self.hint = hint
         self.fields = fields
+
+    @property
+    def told(self) -> str:
+        """What somebody at the other end of a connection is told: the message alone. Fields and hint are the operator's,
+        and may name the bucket and its keys.
+        """
+        return self.message
 
     @property
     def said(self) -> str:
@@ -137,6 +145,17 @@ class Invalid(TieredError):
     """The input or the settings are wrong."""
 
     exit_code = 2
+
+
+class BadRequest(Invalid):
+    """A client asked wrongly: a field, a key, a filter. Raised only where what it sent is looked at, so it is the one error
+    that a server may answer with *your mistake*; what else goes wrong, an ``Invalid`` of the store's too, is *try again*.
+    """
+
+    @property
+    def told(self) -> str:
+        """All of it: it is about what the client sent."""
+        return str(self)
 
 
 class Refused(Invalid):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from tiered.errors import Invalid
+from tiered.errors import BadRequest
 
 MAX_KEY_BYTES = 4096
 """As base64 a key is a property of its message, and all properties together have 32,767 bytes."""
@@ -114,8 +114,8 @@ AT_ONCE = ReadRule()
 
 
 class KeyValues(Protocol):
-    """What the doors ask. For any thread; calls wait, so they belong into a pool. Besides what each says: ``Invalid`` (a name,
-    key or value out of limits), ``NotFound`` (no such namespace), ``Refused`` (the broker declines, or this view takes no
+    """What the doors ask. For any thread; calls wait, so they belong into a pool. Besides what each says: ``BadRequest`` (a
+    name, key or value out of limits), ``NotFound`` (no such namespace), ``Refused`` (the broker declines, or this view takes no
     writes), ``Unavailable`` (broker or log away, or too late). Of a write that is ``Unavailable`` it is unknown whether it
     took, or will take, effect; the error's field ``outcome`` is ``unknown`` then, ``not done`` where it certainly did not."""
 
@@ -124,8 +124,8 @@ class KeyValues(Protocol):
         ...
 
     def get_many(self, namespace: str, keys: Sequence[bytes], rule: ReadRule = AT_ONCE) -> list[Entry | None]:
-        """Entries in the order of ``keys``, at most ``MOST_KEYS``, all as of one moment. ``Invalid`` if their values are more
-        than ``PAGE_BYTES``, unless it is one."""
+        """Entries in the order of ``keys``, at most ``MOST_KEYS``, all as of one moment. ``BadRequest`` if their values are
+        more than ``PAGE_BYTES``, unless it is one."""
         ...
 
     def page(
@@ -161,9 +161,9 @@ class KeyValues(Protocol):
 
 
 def check_namespace(namespace: str) -> str:
-    """``namespace``; ``Invalid`` unless it is one."""
+    """``namespace``; ``BadRequest`` unless it is one."""
     if not _NAMESPACE.match(namespace):
-        raise Invalid(
+        raise BadRequest(
             "this is not the name of a namespace",
             value=ascii(namespace[:120]),
             expected=f"1 to {MAX_NAMESPACE_CHARACTERS} of A-Z, a-z, 0-9, _ and -",
@@ -173,9 +173,9 @@ def check_namespace(namespace: str) -> str:
 
 
 def check_key(key: bytes) -> bytes:
-    """``key``; ``Invalid`` unless it has 1 to ``MAX_KEY_BYTES`` bytes."""
+    """``key``; ``BadRequest`` unless it has 1 to ``MAX_KEY_BYTES`` bytes."""
     if not 0 < len(key) <= MAX_KEY_BYTES:
-        raise Invalid(
+        raise BadRequest(
             "a key is too long" if key else "a key is empty",
             found=f"{len(key)} bytes",
             expected=f"1 to {MAX_KEY_BYTES} bytes",

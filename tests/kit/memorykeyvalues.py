@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tiered.clock import Clock, ManualClock
-from tiered.errors import Invalid, NotFound
+from tiered.errors import BadRequest, NotFound
 from tiered.keyvalue import (
     ALWAYS,
     AT_ONCE,
@@ -53,12 +53,12 @@ class MemoryKeyValues:
     def get_many(self, namespace: str, keys: Sequence[bytes], rule: ReadRule = AT_ONCE) -> list[Entry | None]:
         self._read("get_many", rule)
         if not 0 < len(keys) <= MOST_KEYS:
-            raise Invalid("too many keys")
+            raise BadRequest("too many keys")
         with self.lock:
             held = self._named(namespace).entries
             found = [self._alive(held.get(check_key(key))) for key in keys]
         if len(keys) > 1 and sum(len(entry.value) for entry in found if entry is not None) > PAGE_BYTES:
-            raise Invalid("too many bytes", hint="ask for fewer keys")
+            raise BadRequest("too many bytes", hint="ask for fewer keys")
         return found
 
     def page(
@@ -66,7 +66,7 @@ class MemoryKeyValues:
     ) -> KeyPage:
         self._read("page", rule)
         if not 0 < count <= MOST_KEYS:
-            raise Invalid("too many entries")
+            raise BadRequest("too many entries")
         with self.lock:
             named = self._named(namespace)
             rest = sorted(
@@ -92,7 +92,7 @@ class MemoryKeyValues:
     ) -> WriteOutcome:
         self.trouble("put")
         if len(value) > self.max_value_bytes:
-            raise Invalid("a value is too large")
+            raise BadRequest("a value is too large")
         outcome = self._write(namespace, key, value, condition, ttl_ms)
         self.afterwards("put")
         return outcome

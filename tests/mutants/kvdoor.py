@@ -10,7 +10,7 @@ _FIELDS = "tests/unit/test_kv_fields.py"
 MUTANTS = (
     Mutant(
         "tiered/gateway/answers/keyvalues.py",
-        '        case _ if writes and error.fields.get("outcome") == UNKNOWN:\n            return _unknown(str(error))\n',
+        '        case _ if writes and error.fields.get("outcome") == UNKNOWN:\n            return _unknown(error.told)\n',
         "",
         f"{_SCENE}::test_an_unknown_outcome_is_said_to_be_one_and_nothing_else",
     ),
@@ -58,8 +58,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/codec/remoting/keyvalue.py",
-        "        if end > len(view):\n            raise Invalid(",
-        "        if False:\n            raise Invalid(",
+        "        if end > len(view):\n            raise BadRequest(",
+        "        if False:\n            raise BadRequest(",
         f"{_FIELDS}::test_keys_of_a_body_come_as_they_were",
     ),
     Mutant(

@@ -110,8 +110,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/sink/running.py",
-        "        self.progress.enter(*self._standing)\n        fold",
-        "        self.progress.enter(SinkPhase.OPENING)\n        fold",
+        "        self.progress.enter(*self._standing)\n        with",
+        "        self.progress.enter(SinkPhase.OPENING)\n        with",
         f"{_RUN}::test_it_stands_still_while_it_is_opened_again",
     ),
     Mutant(

@@ -19,7 +19,7 @@ from tiered.client import connections
 from tiered.client.aio import AsyncKeyValueClient
 from tiered.client.sync import READ_TRIES, KeyValueClient
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import BadRequest, Conflict, Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.http.limits import HttpLimits
 from tiered.keyvalue import Condition, Entry, Freshness, ReadRule
 
@@ -183,7 +183,7 @@ def test_an_update_whose_write_is_unknown_is_not_tried_again(
 @pytest.mark.parametrize(
     "error",
     [
-        Invalid("bad", hint="mend it", key="kv.x"),
+        BadRequest("bad", hint="mend it", key="kv.x"),
         Refused("no"),
         NotFound("there is no such namespace"),
         Corrupt("messages are missing", hint="import a snapshot", missing="3-5"),

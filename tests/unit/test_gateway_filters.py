@@ -11,7 +11,7 @@ import pytest
 from tests.kit.gatewaydesk import RETRY, Desk, offsets_of, pull, too_small
 from tiered.codec.remoting.codes import SYS_CLASS_FILTER, PullRequest
 from tiered.codec.remoting.frame import Command
-from tiered.errors import Invalid, Unavailable
+from tiered.errors import BadRequest, Unavailable
 from tiered.filter.base import RowFilter
 from tiered.gateway.knowledge import clients
 from tiered.gateway.knowledge.asking import Asking
@@ -36,7 +36,7 @@ class Compiler:
             self.gate.wait(30)
         self.made.append((expression, threading.current_thread()))
         if "refused" in expression:
-            raise Invalid("no such thing", hint="write another", position=len(self.made))
+            raise BadRequest("no such thing", hint="write another", position=len(self.made))
         return None
 
     @property
@@ -136,11 +136,11 @@ def test_many_askers_cause_one_compilation_and_who_goes_away_leaves_it_to_them(
 
 
 def test_a_refusal_is_kept_and_each_asker_hears_an_error_of_its_own(desk: Desk, compiler: Compiler) -> None:
-    async def run() -> list[Invalid]:
+    async def run() -> list[BadRequest]:
         chosen = over(desk)
         heard = []
         for _ in range(2):
-            with pytest.raises(Invalid) as caught:
+            with pytest.raises(BadRequest) as caught:
                 await chosen.of(asked("refused"))
             heard.append(caught.value)
         return heard

@@ -14,7 +14,7 @@ from tests.kit.httpscene import FakeStore, Scene, serving
 from tiered.archive.state.sinklisting import ListedSink
 from tiered.archive.state.sinks import SinkState
 from tiered.codec.record.message import Message, decode_message
-from tiered.errors import Corrupt, Unavailable
+from tiered.errors import Corrupt, Refused, Unavailable
 from tiered.http.archive.description import openapi
 
 FIRST = 100
@@ -255,8 +255,14 @@ def test_errors_of_the_store_have_their_status(scene: Scene, store: FakeStore) -
     status, headers, body = scene.get(path)
     assert (status, headers["retry-after"]) == (503, "1")
     assert json.loads(body)["error"] == {
-        "status": 503, "message": "the object store does not answer", "key": "abc", "fix": "look at the store",
+        "status": 503, "message": "the object store does not answer", "fix": "ask again later",
     }  # fmt: skip
+
+    def refused(verb: str) -> None:
+        raise Refused("the archive is encrypted, and no key is named", url="s3://bucket")
+
+    store.trouble = refused
+    assert "url" not in scene.json(path, status=503)["error"]
 
     def damaged(verb: str) -> None:
         raise Corrupt("a block is damaged", key="x", position=7)

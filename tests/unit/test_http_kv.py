@@ -15,7 +15,7 @@ import pytest
 from tests.kit.httpscene import KeyValueScene, serving_key_values
 from tests.kit.memorykeyvalues import MemoryKeyValues
 from tiered.clock import ManualClock
-from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
+from tiered.errors import BadRequest, Corrupt, Invalid, NotFound, Refused, Unavailable
 from tiered.http.kv.description import openapi
 from tiered.http.kv.keys import token
 from tiered.keyvalue import PAGE_BYTES, Freshness, ReadRule
@@ -413,7 +413,7 @@ def test_a_taken_address_names_the_setting(scene: KeyValueScene, view: MemoryKey
         (Unavailable("away"), 503, "unknown", None),
         (Unavailable("late", outcome="unknown"), 503, "unknown", "unknown"),
         (Unavailable("busy", outcome="not done"), 503, "not done", "not done"),
-        (Invalid("bad"), 400, "not done", "not done"),
+        (BadRequest("bad"), 400, "not done", "not done"),
         (Refused("no"), 403, "not done", "not done"),
         (NotFound("none"), 404, "not done", "not done"),
         (Corrupt("damaged", hint="mend it"), 500, "unknown", None),

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tiered.client.connections import HttpAnswer
-from tiered.errors import Conflict, Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import BadRequest, Conflict, Corrupt, NotFound, Refused, TieredError, Unavailable
 from tiered.keyvalue import (
     CONDITION_FAILED,
     DAMAGE,
@@ -143,7 +143,7 @@ def failure(answer: HttpAnswer) -> TieredError:
         case status if status in _PASSING:
             made = Unavailable
         case _:
-            made = Invalid
+            made = BadRequest
     error = made(message, hint=hint)
     error.fields |= fields or {"status": answer.status}
     return error

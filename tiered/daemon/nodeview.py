@@ -96,7 +96,7 @@ class NodeView:
     def values(self) -> KeyValueView:
         """The view. ``Unavailable`` while it is not open."""
         if self._view is None:
-            raise Unavailable(f"the key-value view is not open: {self.problem}", hint="ask again later")
+            raise Unavailable("the key-value view is not open", found=self.problem, hint="ask again later")
         return self._view
 
     def stale_ms(self) -> int | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tiered.codec.javahash import java_hash
 from tiered.codec.record.message import record_properties
-from tiered.errors import Invalid
+from tiered.errors import BadRequest
 from tiered.filter.base import RowFilter
 from tiered.filter.sql.expression import SqlFilter, sql_filter
 
@@ -57,12 +57,12 @@ def tag_filter(expression: str) -> TagFilter | None:
     """The filter of a subscription ``a || b``; ``None`` for ``*`` and for nothing: every message.
 
     Blanks around tags do not count. As in RocketMQ a blank expression matches nothing, and one of bars only is refused:
-    ``Invalid``.
+    ``BadRequest``.
     """
     if expression in ("", ALL_TAGS):
         return None
     if len(expression) > MAX_CHARACTERS:
-        raise Invalid(
+        raise BadRequest(
             "the tag expression is too long",
             found=f"{len(expression)} characters",
             expected=f"at most {MAX_CHARACTERS}",
@@ -70,7 +70,7 @@ def tag_filter(expression: str) -> TagFilter | None:
         )
     pieces = expression.split("||")
     if not any(pieces):
-        raise Invalid(
+        raise BadRequest(
             "the tag expression has no tag",
             found=repr(expression[:40]),
             hint="write one tag, several as a || b, or * for all",
@@ -82,13 +82,13 @@ def tag_filter(expression: str) -> TagFilter | None:
 def row_filter(expression: str | None, expression_type: str | None) -> RowFilter | None:
     """The filter of a subscription as clients send it: type ``TAG`` (also empty) or ``SQL92``. ``None``: every message.
 
-    ``Invalid`` for an expression that RocketMQ refuses, or another type.
+    ``BadRequest`` for an expression that RocketMQ refuses, or another type.
     """
     if expression_type in (None, "", "TAG"):
         return tag_filter(expression or "")
     if expression_type == "SQL92":
         return sql_filter(expression or "")
-    raise Invalid(
+    raise BadRequest(
         "unknown type of filter expression",
         found=repr(str(expression_type)[:40]),
         expected="TAG or SQL92",

@@ -6,13 +6,13 @@ import json
 
 from starlette.responses import Response
 
-from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import BadRequest, Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 
 
-class HttpRefusal(Invalid):
+class HttpRefusal(BadRequest):
     """A request that is answered with an error ``status``. ``close``: the connection cannot be used on."""
 
     def __init__(
@@ -53,13 +53,13 @@ def http_status(error: TieredError) -> int:
             return error.status
         case Refused():
             return 403
-        case Invalid():
+        case BadRequest():
             return 400
         case NotFound():
             return 404
         case Conflict():
             return 409
-        case Unavailable():
+        case Unavailable() | Invalid():
             return 503
         case _:
             return 500
@@ -69,6 +69,8 @@ def error_fields(error: TieredError) -> dict[str, object]:
     """An error as JSON shows it: what, where (the fields it carries), and what fixes it."""
     status = http_status(error)
     fields = {name: value if isinstance(value, int) else str(value) for name, value in error.fields.items()}
+    if status == 503:  # the operator's: they may name the bucket and its keys
+        return {"status": status, "message": error.told, "fix": "ask again later"}
     return {"status": status, "message": error.message, **fields, "fix": error.hint or "ask again later"}
 
 
@@ -76,7 +78,7 @@ def json_refusal(error: TieredError) -> Response:
     """The JSON page of an error."""
     body = dumped({"error": error_fields(error)})
     made = Response(body, http_status(error), {"Content-Type": JSON} | refusal_headers(error))
-    if isinstance(error, Unavailable):
+    if http_status(error) == 503:
         made.headers["Retry-After"] = "1"
     return made
 

@@ -13,7 +13,7 @@ from tiered.codec.remoting.codes import SYS_SUBSCRIPTION, PullRequest, RequestCo
 from tiered.codec.remoting.frame import RESPONSE, Command
 from tiered.codec.remoting.nodebeat import FIRST_WIRE, LAST_WIRE, LIVE, WIRE, NodeBeat, Vouch
 from tiered.codec.remoting.nodepull import ARCHIVE, MAX_WAIT_MS, TOKEN, NodeAnswer, NodePull, NodeStatus
-from tiered.errors import Invalid, Refused, TieredError
+from tiered.errors import BadRequest, TieredError
 from tiered.fetch.allowance import OverBudget
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
@@ -100,11 +100,11 @@ class NodeAnswers:
         self.reads += 1
         try:
             made = await self._read(NodePull.parse(request.ext))
-        except (Invalid, Refused) as error:
+        except BadRequest as error:
             self._count("refused")
-            return _reply(request, ResponseCode.SYSTEM_ERROR, str(error))
+            return _reply(request, ResponseCode.SYSTEM_ERROR, error.told)
         except TieredError as error:
-            return self._busy(request, str(error))
+            return self._busy(request, error.told, str(error))
         except (
             Exception
         ) as error:  # the door of reads: a fault of ours must not take the connection's other reads along
@@ -165,9 +165,9 @@ class NodeAnswers:
             log.exception("a consumer's read failed")
         try:
             back = self.clients.sent_back(request)
-        except Invalid as error:
+        except BadRequest as error:
             self._count("refused")
-            return _reply(request, ResponseCode.SYSTEM_ERROR, str(error))
+            return _reply(request, ResponseCode.SYSTEM_ERROR, error.told)
         self.reads += answer is not None
         self._count("sent_back" if answer is None else "direct")
         return answer or back
@@ -233,15 +233,17 @@ class NodeAnswers:
         left = self._asking.pull_seconds - (self._clock.monotonic() - began)
         return await self._asking.wait(self._archive.get_message_async(asked), max(left, 0.0), LIMIT)
 
-    def _busy(self, request: Command, why: str) -> Command:
+    def _busy(self, request: Command, told: str, why: str = "") -> Command:
         self._count("busy")
         unsaid = self._sparse.due("busy", self._clock.monotonic())
         if unsaid is not None:
             topic = clipped(request.ext.get("topic", ""))
             log.warning(
-                "a read was not answered: %s", why[:MAX_REMARK], extra={"topic": topic, "unsaid": unsaid}
+                "a read was not answered: %s",
+                (why or told)[:MAX_REMARK],
+                extra={"topic": topic, "unsaid": unsaid},
             )
-        return _reply(request, ResponseCode.SYSTEM_BUSY, f"[node] try again: {why}")
+        return _reply(request, ResponseCode.SYSTEM_BUSY, f"[node] try again: {told}")
 
     def _count(self, status: str) -> None:
         self._metrics.node_answers.labels(status).inc()

@@ -117,7 +117,7 @@ class ClientDoor:
         )
 
     def question(self, request: Command) -> NodePull | None:
-        """A consumer's pull as a gateway would ask it; ``None``: it is to be sent back. ``Invalid`` if it makes no sense."""
+        """A consumer's pull as a gateway would ask it; ``None``: it is to be sent back. ``BadRequest`` if it makes no sense."""
         vouch = self.vouch
         pull = PullRequest.parse(request.ext)
         strange = is_logical(request.ext) or request.ext.get("bname", self._broker) != self._broker
@@ -170,7 +170,7 @@ class ClientDoor:
         return answer
 
     def sent_back(self, request: Command) -> Command:
-        """Nothing is said of what is there: the gateway is to be asked, at once. ``Invalid`` without an offset.
+        """Nothing is said of what is there: the gateway is to be asked, at once. ``BadRequest`` without an offset.
 
         The bounds are so wide that nobody takes the offset for the queue's begin or end.
         """

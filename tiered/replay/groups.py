@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tiered.broker.questions import AllOffsets, Broker, BrokerFacts
 from tiered.clock import Clock
-from tiered.errors import Invalid, Unavailable
+from tiered.errors import BadRequest, Unavailable
 from tiered.filter.base import RowFilter
 from tiered.filter.tags import row_filter
 from tiered.replay.base import RETRY_PREFIX, GroupQueue
@@ -236,5 +236,5 @@ def _compiled(kind: str, expression: str) -> RowFilter | None:
     """The filter; an expression that we do not understand filters nothing: the broker, too, applies it when it hands out."""
     try:
         return row_filter(expression, kind)
-    except Invalid:
+    except BadRequest:
         return None

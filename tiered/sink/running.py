@@ -7,7 +7,8 @@ into the archive. So the destination has at least what the archive says, and wha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -58,6 +59,15 @@ _FRESH: tuple[SinkPhase, str | None] = SinkPhase.OPENING, None
 
 class _NotYet(Unavailable):
     """The archive is on its way to where the sink can go on."""
+
+
+@contextmanager
+def _archive_side() -> Iterator[None]:
+    """What goes wrong inside is the archive's or the broker's: it may pass, whatever it is, and does not end the sink."""
+    try:
+        yield
+    except Invalid as error:
+        raise _NotYet(error.message, hint=error.hint, **error.fields) from error
 
 
 class SinkRunner:
@@ -156,7 +166,8 @@ class SinkRunner:
             return pause(REST_SECONDS)
         if self._stopped is self._stored:
             return pause(REST_SECONDS)
-        held = self._held.held(self._stored, self._last, self._source.fold)
+        with _archive_side():
+            held = self._held.held(self._stored, self._last, self._source.fold)
         if held is not None:
             return self._hold(held)
         if self._open is not None and self._open.looked < self._ledger.rewound:
@@ -172,7 +183,8 @@ class SinkRunner:
             self._flush_if_due(opened)
             return pause(min(rest, REST_SECONDS))
         try:
-            batch = opened.feed.poll()
+            with _archive_side():
+                batch = opened.feed.poll()
         except Unavailable as error:  # the source's; the destination stays open
             self._flush_if_due(opened)
             self._source_failures += 1
@@ -199,7 +211,8 @@ class SinkRunner:
 
     def _heard(self, opened: OpenedSink) -> bool:
         """Whether the archive knows up to which commit this opening has accounted for rewinds."""
-        known = sink(self._source.fold().view, self._stored.sink_id)
+        with _archive_side():
+            known = sink(self._source.fold().view, self._stored.sink_id)
         if known is None or (known.lineage, known.looked) < (opened.lineage, opened.looked):
             return False
         opened.unheard = False
@@ -234,7 +247,9 @@ class SinkRunner:
         else:
             if not opened.backfills:
                 opened.backfills = True
-                self.progress.begin_backfill(self._source.backlog(opened.chooser) + len(chosen.rows))
+                with _archive_side():
+                    backlog = self._source.backlog(opened.chooser)
+                self.progress.begin_backfill(backlog + len(chosen.rows))
             self._move(opened, SinkPhase.BACKFILLING)
             if self._bucket is not None and len(chosen.rows):
                 opened.goes_on_at = self._clock.monotonic() + self._bucket.take(len(batch.messages.buffer))
@@ -273,7 +288,8 @@ class SinkRunner:
     def _opened(self) -> OpenedSink:
         """Open the destination, find out where it is, and hold that against the archive."""
         self.progress.enter(*self._standing)
-        fold = self._source.fold()
+        with _archive_side():
+            fold = self._source.fold()
         head = fold.head()
         if self._ledger.rewound > (-1 if head is None else head.seq):
             raise _NotYet("the broker lost a tail, and the archive does not have that yet")
@@ -298,7 +314,7 @@ class SinkRunner:
         position = recorded if own is None or is_empty(own) else own
         afresh = position is None or anew
         if afresh:
-            find = partial(self._source.find, fold, self.takes)
+            find = _archive_side()(partial(self._source.find, fold, self.takes))
             found = begun(position, fold, self.takes, find, stored.rewind, from_start=stored.order.from_start)
         else:
             assert position is not None

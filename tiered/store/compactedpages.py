@@ -14,7 +14,7 @@ from tiered.archive.read.view import View
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.codec.types import Ints
-from tiered.errors import NotFound, Refused
+from tiered.errors import BadRequest, NotFound
 from tiered.model import CompactedPage, MessageQueue
 from tiered.settings import MIB, Compaction
 from tiered.store.compacted import DecidedMessages, decided_at, records_of
@@ -57,7 +57,7 @@ class CompactedPages:
     def page(self, queue: MessageQueue, offset: int | None, count: int) -> CompactedPage:
         """At most ``count`` messages from queue offset ``offset`` on; ``None``: from the first.
 
-        ``NotFound`` for a queue that is not archived. ``Refused`` where it would have to be read from its beginning, or
+        ``NotFound`` for a queue that is not archived. ``BadRequest`` where it would have to be read from its beginning, or
         nearly: no projection holds, or too much came since.
         """
         with self._deciding:
@@ -102,7 +102,7 @@ class CompactedPages:
         return _Kept(decided, offsets, self._clock.monotonic())
 
     def _check(self, view: View, known: QueueState, projection: Projection | None) -> None:
-        """``Refused`` unless what must be read is bounded."""
+        """``BadRequest`` unless what must be read is bounded."""
         begin = known.min_offset if projection is None else max(known.min_offset, projection.head.end)
         entries = 0 if projection is None else projection.head.entries
         compaction = self._compaction
@@ -112,14 +112,14 @@ class CompactedPages:
         behind = known.max_offset - begin
         hint = "tiered read --compacted reads it; "
         if behind > most or byte_count > MOST_BYTES:
-            raise Refused(
+            raise BadRequest(
                 "no projection of this queue's keys is near its end, and all that it does not know would be read",
                 expected=f"at most {most} messages and {MOST_BYTES} bytes", found=f"{behind} messages and {byte_count} bytes",
                 topic=known.queue.topic, queue=known.queue.queue_id,
                 hint=hint + "compaction.topics of the daemon asks for projections of a topic, and its maintenance makes them",
             )  # fmt: skip
         if (entries + behind) * np.dtype(np.int64).itemsize > self._memory_bytes:
-            raise Refused(
+            raise BadRequest(
                 "this queue has too many keys for pages", expected=f"fetch.compact_bytes={self._memory_bytes}",
                 found=f"{entries} keys", topic=known.queue.topic, queue=known.queue.queue_id,
                 hint=hint + "or set fetch.compact_bytes higher",

@@ -15,7 +15,7 @@ from tiered.broker.send import NEW_MESSAGE, STORED, Sending, properties_text
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import ResponseCode, number_field
 from tiered.codec.remoting.frame import Command
-from tiered.errors import Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import BadRequest, Corrupt, NotFound, Refused, TieredError, Unavailable
 from tiered.keyvalue import MAX_TTL_MS, Condition, WriteOutcome, check_key, check_namespace
 from tiered.view.operation import DELETE, NO_VALUE, PUT, properties_of
 from tiered.view.progress import Undecided, ViewProgress
@@ -136,12 +136,12 @@ class Putter:
     ) -> WriteOutcome:
         """See ``KeyValues.put``."""
         if len(value) > self._limits.max_value_bytes:
-            raise Invalid(
+            raise BadRequest(
                 "a value is too large", found=f"{len(value)} bytes", expected=f"at most {self._limits.max_value_bytes}",
                 hint="raise kv.max_value_bytes and the broker's maxMessageSize, or divide it",
             )  # fmt: skip
         if ttl_ms is not None and not 0 < ttl_ms <= MAX_TTL_MS:
-            raise Invalid(
+            raise BadRequest(
                 "ttl_ms is out of range",
                 found=ttl_ms,
                 expected=f"1 to {MAX_TTL_MS}",
@@ -259,7 +259,7 @@ def _refused(error: Unavailable) -> bool:
 def _undecided(why: Undecided, namespace: str, version: int) -> TieredError:
     """What it means that redo came by one's own message, and decided nothing."""
     if why is Undecided.NO_WRITE:
-        return Invalid(
+        return BadRequest(
             "redo does not take the message for a write: it changed nothing", namespace=namespace, version=version,
             outcome=NOT_DONE, hint="ask for less: a smaller value, a condition that can hold",
         )  # fmt: skip
@@ -287,7 +287,7 @@ def _refusal(answer: Command, topic: str) -> TieredError:
                 hint="give kv.access_key the right to publish to the topic, or make the topic writable",
             )  # fmt: skip
         case ResponseCode.MESSAGE_ILLEGAL:
-            return Invalid(
+            return BadRequest(
                 "the broker refuses the message", topic=topic, **said, hint="a smaller value or key may do"
             )
     return Unavailable(

@@ -17,7 +17,7 @@ import numpy as np
 
 from tiered.codec.record.batch import MessageBatch
 from tiered.codec.types import Bools
-from tiered.errors import Corrupt, Invalid
+from tiered.errors import BadRequest, Corrupt
 from tiered.feed.base import FeedBatch, FeedPosition, Follow, Passed
 from tiered.feed.ends import queue_ends
 from tiered.keyvalue import Condition, Entry, check_namespace
@@ -132,7 +132,7 @@ class KeyValueRedo:
             return None
         try:
             return check_namespace(topic[len(self._prefix) :])
-        except Invalid:
+        except BadRequest:
             return None
 
     def following(self, queue: MessageQueue) -> Follow:

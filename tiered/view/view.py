@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isinf
 
 from tiered.clock import Clock
-from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
+from tiered.errors import BadRequest, Corrupt, NotFound, Unavailable
 from tiered.feed.base import FeedPosition, MessageFeed
 from tiered.feed.live import LogCut
 from tiered.keyvalue import (
@@ -220,7 +220,7 @@ class KeyValueView:
             found += map(self._alive, some, held)
             room -= sum(len(entry.value) for entry in found[at:] if entry is not None)
             if room < 0 and len(keys) > 1:
-                raise Invalid(
+                raise BadRequest(
                     "the values of these keys are too many bytes for one answer", expected=f"at most {PAGE_BYTES} bytes",
                     hint="ask for fewer keys at once",
                 )  # fmt: skip
@@ -385,14 +385,14 @@ class KeyValueView:
     def _writer(self, namespace: str) -> Putter:
         check_namespace(namespace)
         if self.putter is None:
-            raise Invalid("this view takes no writes", hint="set kv.broker_address")
+            raise BadRequest("this view takes no writes", hint="set kv.broker_address")
         self._check_whole(namespace)
         return self.putter
 
 
 def _bounded(what: str, count: int) -> None:
     if not 0 < count <= MOST_KEYS:
-        raise Invalid(
+        raise BadRequest(
             f"a read of so many {what} is not allowed",
             found=count,
             expected=f"1 to {MOST_KEYS}",

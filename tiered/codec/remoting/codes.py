@@ -1,7 +1,7 @@
 """RocketMQ's requests and answers: their codes, and header fields as typed values.
 
 Fields travel as text (``extFields``); ``parse`` makes values of them by Java's rules for numbers (decimal, 32 or 64 bits,
-nothing else) or raises ``Invalid`` naming the field. Source: RocketMQ's header classes; recorded frames are in
+nothing else) or raises ``BadRequest`` naming the field. Source: RocketMQ's header classes; recorded frames are in
 ``tests/data/wire``.
 """
 
@@ -14,7 +14,7 @@ from enum import Enum, IntEnum
 
 from msgspec import Struct
 
-from tiered.errors import Invalid
+from tiered.errors import BadRequest
 from tiered.model import BoundaryType
 
 
@@ -114,17 +114,17 @@ _SURE_DIGITS = {32: 10, 64: 19}
 
 
 def number_field(fields: Mapping[str, str], name: str, bits: int = 64, default: int | None = None) -> int:
-    """The field as a signed number of ``bits``; absent: ``default``, or ``Invalid`` without one."""
+    """The field as a signed number of ``bits``; absent: ``default``, or ``BadRequest`` without one."""
     text = fields.get(name)
     if text is None:
         if default is not None:
             return default
-        raise Invalid("a field is missing", field=name)
+        raise BadRequest("a field is missing", field=name)
     if len(text) < _SURE_DIGITS[bits] and text.isascii() and text.isdecimal():  # nearly all of them
         return int(text)
     value = int(text) if _NUMBER.fullmatch(text) else None
     if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise Invalid("a field is not a number", field=name, expected=f"int{bits}", found=repr(text[:40]))
+        raise BadRequest("a field is not a number", field=name, expected=f"int{bits}", found=repr(text[:40]))
     return value
 
 
@@ -132,9 +132,9 @@ def text_field(fields: Mapping[str, str], name: str) -> str:
     """The field, which must be there and hold something."""
     value = fields.get(name)
     if not value:
-        raise Invalid("a field is missing", field=name)
+        raise BadRequest("a field is missing", field=name)
     if len(value) > MAX_TEXT:
-        raise Invalid("a field is too long", field=name, expected=f"≤ {MAX_TEXT}", found=len(value))
+        raise BadRequest("a field is too long", field=name, expected=f"≤ {MAX_TEXT}", found=len(value))
     return value
 
 
@@ -165,7 +165,7 @@ class PullRequest(Struct, frozen=True):
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> PullRequest:
-        """``Invalid`` names the field that is missing or wrong."""
+        """``BadRequest`` names the field that is missing or wrong."""
         sys_flag = number_field(fields, "sysFlag", 32)
         limit = number_field(fields, "maxMsgBytes", 32, 0)
         own = bool(sys_flag & SYS_SUBSCRIPTION)
@@ -192,7 +192,7 @@ class PullBounds(Struct, frozen=True):
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> PullBounds:
-        """``Invalid`` if one is missing or not a number."""
+        """``BadRequest`` if one is missing or not a number."""
         return cls(
             number_field(fields, "nextBeginOffset"),
             number_field(fields, "minOffset"),
@@ -210,7 +210,7 @@ class QueueRequest:
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> QueueRequest:
-        """``Invalid`` names the field that is missing or wrong."""
+        """``BadRequest`` names the field that is missing or wrong."""
         return cls(
             text_field(fields, "topic"),
             number_field(fields, "queueId", 32),
@@ -228,7 +228,7 @@ class SearchRequest:
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> SearchRequest:
-        """``Invalid`` names the field that is missing or wrong; an unknown boundary is ``LOWER``, as in RocketMQ."""
+        """``BadRequest`` names the field that is missing or wrong; an unknown boundary is ``LOWER``, as in RocketMQ."""
         upper = fields.get("boundaryType", "").upper() == "UPPER"
         return cls(
             QueueRequest.parse(fields),
@@ -252,7 +252,7 @@ class QueryRequest:
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> QueryRequest:
-        """``Invalid`` names the field that is missing or wrong."""
+        """``BadRequest`` names the field that is missing or wrong."""
         index = fields.get("indexType") or "K"
         return cls(
             topic=text_field(fields, "topic"),
@@ -277,7 +277,7 @@ class ResetRequest:
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> ResetRequest:
-        """``Invalid`` names the field that is missing or wrong."""
+        """``BadRequest`` names the field that is missing or wrong."""
         return cls(
             text_field(fields, "topic"),
             text_field(fields, "group"),
@@ -296,12 +296,12 @@ class PopStart:
 
 
 def parse_pop_starts(info: str) -> tuple[PopStart, ...]:
-    """The entries of ``startOffsetInfo`` (``kind queue offset``, joined with ``;``). ``Invalid`` for anything else."""
+    """The entries of ``startOffsetInfo`` (``kind queue offset``, joined with ``;``). ``BadRequest`` for anything else."""
     found = []
     for entry in filter(None, info.split(";")):
         parts = entry.split(" ")
         if len(parts) != 3:
-            raise Invalid("startOffsetInfo has a strange entry", found=repr(entry[:80]))
+            raise BadRequest("startOffsetInfo has a strange entry", found=repr(entry[:80]))
         kind, queue_id, offset = (
             number_field({"startOffsetInfo": part}, "startOffsetInfo") for part in parts
         )

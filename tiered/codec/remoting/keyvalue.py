@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from tiered.codec.remoting.codes import number_field, text_field, truth
 from tiered.codec.remoting.frame import Bytes
-from tiered.errors import Corrupt, Invalid
+from tiered.errors import BadRequest, Corrupt
 
 
 class KeyValueCode(IntEnum):
@@ -67,24 +67,26 @@ class KeyValueFields:
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> KeyValueFields:
-        """``Invalid`` names the field that is missing or wrong."""
+        """``BadRequest`` names the field that is missing or wrong."""
         version = number_field(fields, "ifVersion", default=-2)
         if version < -2 or (version == -2 and "ifVersion" in fields):
-            raise Invalid(
+            raise BadRequest(
                 "a field is out of bounds", field="ifVersion", expected="a version, or -1", found=version
             )
         digest = _decoded(fields, "ifValue") if "ifValue" in fields else None
         if digest is not None and len(digest) != SHA256_BYTES:
-            raise Invalid("a field is not a SHA-256", field="ifValue", expected="32 bytes", found=len(digest))
+            raise BadRequest(
+                "a field is not a SHA-256", field="ifValue", expected="32 bytes", found=len(digest)
+            )
         ttl_ms = number_field(fields, "ttlMs", default=0)
         stale_ms = number_field(fields, "maxStaleMs", default=0)
         if stale_ms < 0:
-            raise Invalid(
+            raise BadRequest(
                 "a field is out of bounds", field="maxStaleMs", expected="0 or more", found=stale_ms
             )
         count = number_field(fields, "count", 32, default=MOST_LISTED)
         if not 1 <= count <= MOST_LISTED:
-            raise Invalid(
+            raise BadRequest(
                 "a field is out of bounds", field="count", expected=f"1 to {MOST_LISTED}", found=count
             )
         return cls(
@@ -126,17 +128,19 @@ def pack_keys(keys: Iterable[bytes]) -> bytes:
 
 
 def unpack_keys(body: Bytes) -> list[bytes]:
-    """The keys of such a body. ``Invalid`` if it is none, or has not 1 to ``MOST_LISTED``."""
+    """The keys of such a body. ``BadRequest`` if it is none, or has not 1 to ``MOST_LISTED``."""
     view, at, keys = memoryview(body), 0, list[bytes]()
     while at < len(view) and len(keys) <= MOST_LISTED:
         end = at + _LENGTH.size
         end += _LENGTH.unpack_from(view, at)[0] if end <= len(view) else 0
         if end > len(view):
-            raise Invalid("the body is not a list of keys", position=at, expected="length u32 and key, each")
+            raise BadRequest(
+                "the body is not a list of keys", position=at, expected="length u32 and key, each"
+            )
         keys.append(bytes(view[at + _LENGTH.size : end]))
         at = end
     if not 1 <= len(keys) <= MOST_LISTED:
-        raise Invalid(
+        raise BadRequest(
             "so many keys cannot be asked for",
             expected=f"1 to {MOST_LISTED} in the body",
             hint="ask for fewer",
@@ -173,7 +177,7 @@ def _decoded(fields: Mapping[str, str], name: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except ValueError:
-        raise Invalid(
+        raise BadRequest(
             "a field is not base64 with padding",
             field=name,
             expected="RFC 4648, section 4",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tiered.codec.remoting.codes import RequestCode, ResponseCode, number_field, truth
 from tiered.codec.remoting.frame import Command
 from tiered.codec.remoting.nodepull import ARCHIVE, COMMIT, TOKEN, archive_id_field
-from tiered.errors import Corrupt, Invalid, Refused
+from tiered.errors import BadRequest, Corrupt, Refused
 
 WIRE, WIRE_FROM, STATE, VERSION = "rtWire", "rtWireFrom", "rtState", "rtVersion"
 CLIENTS, BROKER_ID, RECHECK, HOLD, TICK = "rtClients", "rtBrokerId", "rtRecheckMs", "rtHoldMs", "rtTick"
@@ -67,7 +67,7 @@ class Vouch:
                 number_field(fields, HOLD, 32),
                 fields.get(TICK, "")[:MOST_TICK],
             )
-        except Invalid:
+        except BadRequest:
             return None
         sound = made.commit >= 0 and made.broker_id > 0
         return (
@@ -118,7 +118,7 @@ class NodeBeat:
         fields: Mapping[str, str] = answer.ext
         try:
             low, high = number_field(fields, WIRE_FROM, 32), number_field(fields, WIRE, 32)
-        except Invalid as error:
+        except BadRequest as error:
             raise Corrupt(
                 "a read node's answer to a beat makes no sense", code=answer.code, found=str(error)[:200]
             ) from None

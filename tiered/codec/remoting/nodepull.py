@@ -13,7 +13,7 @@ from enum import Enum
 from tiered.codec.checksum import crc32c
 from tiered.codec.remoting.codes import TAG, RequestCode, ResponseCode, number_field, text_field
 from tiered.codec.remoting.frame import Bytes, Command
-from tiered.errors import Corrupt, Invalid, Unavailable
+from tiered.errors import BadRequest, Corrupt, Unavailable
 
 ARCHIVE, COMMIT, CLIENT, TOKEN = "rtArchive", "rtCommit", "rtClient", "rtToken"
 STATUS, COUNT, BODY_SUM, WAIT = "rtStatus", "rtCount", "rtCrc32c", "rtWaitMs"
@@ -78,7 +78,7 @@ class NodePull:
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> NodePull:
-        """``Invalid`` names the field that is missing or wrong."""
+        """``BadRequest`` names the field that is missing or wrong."""
         return cls(
             archive_id=archive_id_field(fields),
             commit=_bounded(fields, COMMIT, 64, 0, (1 << 63) - 1),
@@ -138,7 +138,7 @@ class NodeAnswer:
                 answer.body,
                 _bounded(fields, WAIT, 32, 0, MAX_WAIT_MS) if WAIT in fields else 0,
             )
-        except (Invalid, ValueError) as error:
+        except (BadRequest, ValueError) as error:
             found = answer.remark or str(error)
             raise Corrupt(
                 "the answer of a read node makes no sense", code=answer.code, found=found[:200]
@@ -157,14 +157,14 @@ def _status(answer: Command) -> NodeStatus:
 
 
 def archive_id_field(fields: Mapping[str, str]) -> bytes:
-    """The id of an archive, 16 bytes. ``Invalid``."""
+    """The id of an archive, 16 bytes. ``BadRequest``."""
     text = text_field(fields, ARCHIVE)
     try:
         found = bytes.fromhex(text)
     except ValueError:
         found = b""
     if len(text) != _ID_DIGITS or len(found) != _ID_DIGITS // 2:
-        raise Invalid(
+        raise BadRequest(
             "a field is not an archive's id", field=ARCHIVE, expected="32 hex digits", found=repr(text[:40])
         )
     return found
@@ -173,5 +173,5 @@ def archive_id_field(fields: Mapping[str, str]) -> bytes:
 def _bounded(fields: Mapping[str, str], name: str, bits: int, low: int, high: int) -> int:
     value = number_field(fields, name, bits)
     if not low <= value <= high:
-        raise Invalid("a field is out of bounds", field=name, expected=f"{low} to {high}", found=value)
+        raise BadRequest("a field is out of bounds", field=name, expected=f"{low} to {high}", found=value)
     return value

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.codec.record.message import record_properties
-from tiered.errors import Invalid
+from tiered.errors import BadRequest
 from tiered.filter.sql.grammar import parse
 from tiered.filter.sql.nodes import Node
 from tiered.filter.sql.values import Unevaluable
@@ -74,12 +74,12 @@ def _may_be(truth: bool, node: Node, known: Mapping[str, str]) -> bool:
 
 
 def sql_filter(expression: str, *, whole: bool = False) -> SqlFilter:
-    """The filter that a RocketMQ broker makes of ``expression``. ``Invalid`` where it refuses: says where, and what to write.
+    """The filter that a RocketMQ broker makes of ``expression``. ``BadRequest`` where it refuses: where, and what to write.
 
     ``whole``: also refuse text behind a complete condition (``a = 1 b = 2``), which RocketMQ silently leaves out.
     """
     if not isinstance(expression, str) or not expression.strip():
-        raise Invalid("an SQL92 filter needs an expression", hint="write a condition, such as price > 10")
+        raise BadRequest("an SQL92 filter needs an expression", hint="write a condition, such as price > 10")
     make = _kept if len(expression) <= _KEPT_CHARACTERS else _compile
     return make(expression, whole)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
-from tiered.errors import Invalid
+from tiered.errors import BadRequest
 from tiered.filter.sql import nodes as sqlnodes
 from tiered.filter.sql.nodes import Node, refuse
 from tiered.filter.sql.values import LONG_BITS, Long, Unevaluable, Value, parse_whole
@@ -137,12 +137,12 @@ class _Builder(Transformer[Token, Node]):
 
 
 def parse(expression: str, *, whole: bool = False) -> Node:
-    """The condition that ``expression`` is. ``Invalid`` with ``position`` (from 1), ``found`` and a way out.
+    """The condition that ``expression`` is. ``BadRequest`` with ``position`` (from 1), ``found`` and a way out.
 
     ``whole``: refuse text behind a complete condition, which RocketMQ does not look at.
     """
     if len(expression) > MAX_CHARACTERS:
-        raise Invalid(
+        raise BadRequest(
             "the filter is too long",
             found=f"{len(expression)} characters",
             expected=f"at most {MAX_CHARACTERS}",
@@ -180,7 +180,7 @@ def _end_before(parser: Any, token: Token, error: UnexpectedToken, *, whole: boo
     return made
 
 
-def _unreadable(expression: str, position: int | None) -> Invalid:
+def _unreadable(expression: str, position: int | None) -> BadRequest:
     position = position or 0
     character = expression[position]
     hint = "close the string with '; a quote inside it is written twice" if character == "'" else _HINT
@@ -189,7 +189,7 @@ def _unreadable(expression: str, position: int | None) -> Invalid:
     return refuse("the filter has an unexpected character", position, found=repr(character), hint=hint)
 
 
-def _unexpected(error: UnexpectedToken, length: int) -> Invalid:
+def _unexpected(error: UnexpectedToken, length: int) -> BadRequest:
     token = error.token
     ended = token.type == "$END"
     found = "the end" if ended else _short(token)

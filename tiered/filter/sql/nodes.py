@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from tiered.errors import Invalid
+from tiered.errors import BadRequest
 from tiered.filter.sql.values import Unevaluable, Value, compare, negate, parse_double
 
 MAX_DEPTH = 100
@@ -61,10 +61,10 @@ class Node:
     names: set[str] = field(default_factory=set)
 
 
-def refuse(message: str, position: int, **fields: object) -> Invalid:
+def refuse(message: str, position: int, **fields: object) -> BadRequest:
     """The error for an expression that RocketMQ refuses too; positions count from 1 for people."""
     hint = str(fields.pop("hint"))
-    return Invalid(message, hint=hint, position=position + 1, **fields)
+    return BadRequest(message, hint=hint, position=position + 1, **fields)
 
 
 def literal(value: Value, position: int, text: str) -> Node:

@@ -21,7 +21,7 @@ from tiered.codec.remoting.codes import (
     number_field,
 )
 from tiered.codec.remoting.frame import Bytes, Command
-from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.errors import BadRequest, TieredError, Unavailable
 from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.gateway.answers.brokernames import BrokerNames
@@ -247,7 +247,7 @@ class Answers:
             else:
                 verdict = self._judge.judge(request.ext, answer, body, whole=whole)
             return HOLD if verdict is PASS and self._resets.meant(request.ext, answer) else verdict
-        except Invalid as error:
+        except BadRequest as error:
             self._bad(request.code, error)
             return HELD[Why.SKIP] if _is_skip(answer) else PASS
 
@@ -306,7 +306,7 @@ class Answers:
                 made = await self._pulled(request, answer, verdict, connection)
             else:
                 made = await self._asked(request, answer, connection)
-        except Invalid as error:  # a request that the broker understood and we do not
+        except BadRequest as error:  # a request that the broker understood and we do not
             self._bad(code, error)
             return None
         except TieredError:
@@ -335,7 +335,7 @@ class Answers:
             )
         try:
             return await self._resets.told(notice, connection)
-        except Invalid as error:
+        except BadRequest as error:
             self._bad(notice.code, error)
             return None
 
@@ -379,12 +379,12 @@ class Answers:
         return self._archive.storage_level(topic) is not _DISABLE
 
     def _untold(self, code: int, error: TieredError) -> None:
-        if isinstance(error, Invalid):
+        if isinstance(error, BadRequest):
             self._bad(code, error)
         else:
             log.debug("the archive's cache was not told", extra={"code": code, "error": str(error)})
 
-    def _bad(self, code: int, error: Invalid) -> None:
+    def _bad(self, code: int, error: BadRequest) -> None:
         self._metrics.gateway_bad_requests.labels(str(code)).inc()
         log.debug("fields make no sense", extra={"code": code, "error": str(error)})
 

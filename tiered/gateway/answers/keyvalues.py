@@ -26,7 +26,7 @@ from tiered.codec.remoting.keyvalue import (
     pack_listed,
     unpack_keys,
 )
-from tiered.errors import Conflict, Invalid, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import BadRequest, Conflict, Corrupt, NotFound, Refused, TieredError
 from tiered.gateway.reply import MAX_REMARK
 from tiered.keyvalue import UNKNOWN, Condition, Entry, Freshness, KeyPage, ReadRule
 from tiered.metrics import Metrics
@@ -143,8 +143,8 @@ class KeyValueDoor:
         try:
             fields = KeyValueFields.parse(request.ext)
             client = self._client(fields.token)
-        except Invalid as error:
-            return _said(ResponseCode.SYSTEM_ERROR, str(error))
+        except BadRequest as error:
+            return _said(ResponseCode.SYSTEM_ERROR, error.told)
         call, body = _CALLS[KeyValueCode(request.code)], bytes(request.body)
         stale_ms = self._stale_ms()  # before it is read: what is read is not older
         self._at_once += 1
@@ -190,14 +190,14 @@ def _failed(error: TieredError, *, writes: bool) -> Command:
                 made.ext["currentVersion"] = str(current)
             return made
         case _ if writes and error.fields.get("outcome") == UNKNOWN:
-            return _unknown(str(error))
+            return _unknown(error.told)
         case NotFound():
             return _said(ResponseCode.TOPIC_NOT_EXIST, str(error))
         case Refused():
             return _said(ResponseCode.NO_PERMISSION, str(error))
-        case Unavailable():
-            return _said(ResponseCode.SYSTEM_BUSY, str(error))
-    return _said(ResponseCode.SYSTEM_ERROR, str(error))
+        case BadRequest() | Corrupt():
+            return _said(ResponseCode.SYSTEM_ERROR, error.told)
+    return _said(ResponseCode.SYSTEM_BUSY, error.told)
 
 
 def _put(client: ViewCalls, fields: KeyValueFields, body: bytes) -> Command:
@@ -227,7 +227,7 @@ def _get_many(client: ViewCalls, fields: KeyValueFields, body: bytes) -> Command
     found = client.get_many(fields.namespace, keys, _rule(fields))
     size = sum(len(key) for key in keys) + sum(len(entry.value) for entry in found if entry is not None)
     if size > LISTED_BYTES and len(keys) > 1:  # a part of them would not be as of one moment with the rest
-        raise Invalid(
+        raise BadRequest(
             "the entries of these keys are too many bytes for one answer", expected=f"at most {LISTED_BYTES} bytes",
             hint="ask for fewer keys at once",
         )  # fmt: skip

@@ -33,7 +33,7 @@ from tiered.codec.remoting.codes import (
 )
 from tiered.codec.remoting.frame import Bytes, Command
 from tiered.codec.remoting.objectmap import ObjectMap, decode_object_map
-from tiered.errors import Corrupt, Invalid
+from tiered.errors import BadRequest, Corrupt
 from tiered.gateway.answers.litenumbers import LiteNumbers
 from tiered.gateway.answers.offsets import Offsets, TimeSearch
 from tiered.gateway.knowledge.asking import Asking
@@ -209,7 +209,7 @@ class Resets:
         if self._targets:
             try:
                 known = self._known(request.ext)
-            except Invalid:
+            except BadRequest:
                 return  # the broker's to refuse
             if known is not None:
                 known.asked = request

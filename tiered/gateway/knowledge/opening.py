@@ -88,7 +88,7 @@ class LateArchive:
 
     def _now(self) -> MessageStore:
         if self._opened is None:
-            raise Unavailable(f"the archive is not open: {self.problem}")
+            raise Unavailable("the archive is not open", found=self.problem)
         return self._opened
 
     def _failed(self, problem: str) -> None:

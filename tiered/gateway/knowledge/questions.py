@@ -28,6 +28,10 @@ Ask = Callable[[str, Command, float], Awaitable[Command]]
 """Broker address, request and seconds → the answer. ``Unavailable`` without one."""
 
 
+class BrokerRefuses(Refused):
+    """The broker does not let the gateway ask. Of its own, so that what the archive refuses is never taken for it."""
+
+
 class Floors:
     """The begin of each broker's commitlog: many askers of one broker within a second cost one request, those who want to
     know it as it is now at most ten a second."""
@@ -71,7 +75,7 @@ class Floors:
         """What the broker answers to a view of ``physical_offset``: its record, or for 0 the first one that it still has;
         ``None`` if it has none there. A broker asked for a place where no record begins may answer with anything.
 
-        ``Unavailable`` without an answer, ``Refused`` if the broker does not let the gateway ask.
+        ``Unavailable`` without an answer, ``BrokerRefuses`` if the broker does not let the gateway ask.
         """
         request = Command(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": str(physical_offset)})
         answer = await self._asked(connection.broker_address, request)
@@ -79,7 +83,7 @@ class Floors:
             return bytes(answer.body)
         if is_not_found(answer):
             return None
-        raise Refused(
+        raise BrokerRefuses(
             "the broker does not answer the gateway's own question",
             code=answer.code,
             remark=clipped(answer.remark or ""),

@@ -32,8 +32,9 @@ from tiered.clock import Clock
 from tiered.codec.record.layout import physical_offset_of
 from tiered.codec.record.message import decode_message
 from tiered.codec.remoting.frame import Bytes
-from tiered.errors import Refused, TieredError, Unavailable
+from tiered.errors import TieredError, Unavailable
 from tiered.gateway.knowledge.archive import ComparedArchive
+from tiered.gateway.knowledge.questions import BrokerRefuses
 from tiered.gateway.knowledge.stored import is_record_at
 from tiered.gateway.ports import KEYS_HINT, PEEK_BYTES, ConnectionInfo
 from tiered.metrics import Metrics
@@ -186,7 +187,7 @@ class SameBroker:
             try:
                 await self._compare(connection)
                 broker.refuses = False
-            except Refused as refusal:
+            except BrokerRefuses as refusal:
                 broker.refuses = True
                 for_whom = set(await self._by_what_was_heard(broker, refusal))
         except Differs as error:
@@ -263,7 +264,7 @@ class SameBroker:
             raise Differs(older, begin=begin, archived=place, hint=HINT)
         end = await self._floor.log_end(connection)
         if end is None:
-            raise Refused("the broker does not say where its log ends", archived=place, hint=KEYS_HINT)
+            raise BrokerRefuses("the broker does not say where its log ends", archived=place, hint=KEYS_HINT)
         if end > place:
             raise Differs(OTHER_TAIL, archived=place, end=end, hint=HINT)
         archived = await self._aside(lambda: self._archive.locate(begin))
@@ -274,7 +275,7 @@ class SameBroker:
             other = "the broker's first message is not the archived one: it was installed anew"
             raise Differs(other, begin=begin, archived=place, hint=HINT)
 
-    async def _by_what_was_heard(self, broker: _Broker, refusal: Refused) -> frozenset[int]:
+    async def _by_what_was_heard(self, broker: _Broker, refusal: BrokerRefuses) -> frozenset[int]:
         """For which connections a client's record shows the same; the broker's refusal if there is none to compare."""
         heard = broker.heard
         if heard is None:

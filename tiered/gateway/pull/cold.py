@@ -23,7 +23,7 @@ from tiered.codec.remoting.codes import (
     number_field,
 )
 from tiered.codec.remoting.frame import Command
-from tiered.errors import Invalid, TieredError, Unavailable
+from tiered.errors import BadRequest, TieredError, Unavailable
 from tiered.fetch.pull import Pull
 from tiered.filter.base import RowFilter
 from tiered.gateway.knowledge.knowledge import Knowledge
@@ -120,7 +120,7 @@ class Pulls:
         why = settled
         try:
             pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)
-        except Invalid as error:
+        except BadRequest as error:
             if await self._may_pass(why, connection):
                 raise
             raise Unavailable("a pull cannot be answered", cause=error) from error
@@ -137,7 +137,7 @@ class Pulls:
             if unchecked and made is not None and not self._rights.may_read(request.ext, pull.topic):
                 return self._unproven(answer, pull)
             return made
-        except Invalid as error:
+        except BadRequest as error:
             if why is Why.SKIP:
                 return self._refused(answer, error)
             if not await self._may_pass(why, connection):
@@ -357,9 +357,9 @@ class Pulls:
         """Nothing shows that the client may read the topic."""
         return refused(self._metrics, "pull", unproven(answer, pull.topic))
 
-    def _refused(self, answer: Command, error: Invalid) -> Command:
+    def _refused(self, answer: Command, error: BadRequest) -> Command:
         return refused(
-            self._metrics, "pull", reply(answer, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+            self._metrics, "pull", reply(answer, ResponseCode.SUBSCRIPTION_PARSE_FAILED, error.told)
         )
 
     def _count(self, outcome: str, made: Command | None) -> Command | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from tiered.codec.remoting.codes import SYS_CLASS_FILTER, TAG, PullRequest
-from tiered.errors import Invalid, Refused, Unavailable
+from tiered.errors import BadRequest, Unavailable
 from tiered.filter.base import RowFilter
 from tiered.filter.tags import row_filter
 from tiered.gateway.knowledge.asking import Asking
@@ -43,12 +43,12 @@ class _Kept:
 
     characters: int
     row_filter: RowFilter | None = None
-    refused: Invalid | None = None
+    refused: BadRequest | None = None
 
     def take(self) -> RowFilter | None:
         """The filter, or a fresh error: one that is raised again and again would gather tracebacks."""
         if self.refused is not None:
-            raise Invalid(self.refused.message, hint=self.refused.hint, **self.refused.fields)
+            raise BadRequest(self.refused.message, hint=self.refused.hint, **self.refused.fields)
         return self.row_filter
 
 
@@ -65,13 +65,13 @@ class Filters:
     async def of(self, pull: PullRequest) -> RowFilter | None:
         """The filter; ``None``: every message.
 
-        An unknown subscription by tag gets every message: clients compare tags themselves. ``Invalid`` for an expression that
-        RocketMQ refuses or that is too long, ``Refused`` for filter classes, ``Unavailable`` for SQL that no heartbeat has told
-        yet, and while too many expressions wait to be compiled.
+        An unknown subscription by tag gets every message: clients compare tags themselves. ``BadRequest`` for an expression
+        that RocketMQ refuses or that is too long, and for filter classes; ``Unavailable`` for SQL that no heartbeat has
+        told yet, and while too many expressions wait to be compiled.
         """
         wanted = self.subscription(pull)
         if pull.sys_flag & SYS_CLASS_FILTER or (wanted is not None and wanted.class_filter):
-            raise Refused(
+            raise BadRequest(
                 "filter classes cannot be run on archived messages",
                 hint="subscribe by tag or SQL92, or set the topic's storage level to DISABLE",
             )
@@ -101,7 +101,7 @@ class Filters:
     async def _made(self, key: _Key) -> _Kept:
         kind, expression = key
         if len(expression) > MAX_EXPRESSION:
-            raise Invalid(
+            raise BadRequest(
                 "the filter expression is too long for archived messages",
                 found=f"more than {MAX_EXPRESSION} characters",
                 expected=f"at most {MAX_EXPRESSION}",
@@ -145,5 +145,5 @@ def _compile(key: _Key) -> _Kept:
     characters = len(expression) + ROOM_CHARACTERS
     try:
         return _Kept(characters, row_filter(expression, kind))
-    except Invalid as error:
-        return _Kept(characters, refused=Invalid(error.message, hint=error.hint, **error.fields))
+    except BadRequest as error:
+        return _Kept(characters, refused=BadRequest(error.message, hint=error.hint, **error.fields))

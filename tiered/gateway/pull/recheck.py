@@ -20,7 +20,7 @@ from msgspec import structs
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import RequestCode, ResponseCode, number_field
 from tiered.codec.remoting.frame import Command
-from tiered.errors import Invalid
+from tiered.errors import BadRequest
 from tiered.gateway.ports import ConnectionInfo
 from tiered.metrics import Metrics
 
@@ -70,7 +70,7 @@ class Recheck:
         try:
             offset = number_field(request.ext, "queueOffset")
             deep = said.begin - DEEP_ANSWERS * max(1, number_field(request.ext, "maxMsgNums", 32))
-        except Invalid:
+        except BadRequest:
             return None
         if not 0 <= offset < deep:
             return None
@@ -78,7 +78,7 @@ class Recheck:
         return structs.replace(said.answer, opaque=request.opaque)
 
     def hear(self, request: Command, answer: Command, connection: ConnectionInfo) -> None:
-        """The broker refuses a pull because it has deleted what it asks for. ``Invalid`` if its fields make no sense."""
+        """The broker refuses a pull because it has deleted what it asks for. ``BadRequest`` if its fields make no sense."""
         if self._seconds and request.code == RequestCode.PULL_MESSAGE and _is_short(request.ext):
             begin = number_field(answer.ext, "minOffset")
             self._said[_key(request.ext, connection)] = _Said(answer, self._clock.monotonic(), begin)

@@ -83,7 +83,7 @@ class PullJudge:
         self._followed = -2 * FOLLOW_SECONDS
 
     def learn(self, request: Mapping[str, str], answer: Command, first: Bytes) -> None:
-        """Take from an answer of the archived broker what it says of its queue and its log; ``Invalid`` if senseless.
+        """Take from an answer of the archived broker what it says of its queue and its log; ``BadRequest`` if senseless.
 
         ``first``: the first bytes of its body.
         """
@@ -99,7 +99,7 @@ class PullJudge:
                 self._coverage.served(queue_of_pull(request), queue_offset, place)
 
     def judge(self, request: Mapping[str, str], answer: Command, body: Bytes, *, whole: bool) -> Verdict:
-        """See ``Answering.judge``; what is held has its ``Why``. ``Invalid`` if fields make no sense."""
+        """See ``Answering.judge``; what is held has its ``Why``. ``BadRequest`` if fields make no sense."""
         if answer.code not in PULL_LOOKED or "offsetDelta" in answer.ext:
             return PASS
         offset = number_field(request, "queueOffset")
@@ -192,7 +192,7 @@ class PullJudge:
         return self._why_doubt(queue_of_pull(request), offset)
 
     def is_close(self, request: Mapping[str, str], answer: Command) -> bool:
-        """Whether a pull begins so close above the broker's minimum that no other measure is needed. ``Invalid``."""
+        """Whether a pull begins so close above the broker's minimum that no other measure is needed. ``BadRequest``."""
         return self._is_near(answer, number_field(request, "queueOffset"), CLOSE_TO_MINIMUM)
 
     def _is_near(self, answer: Command, offset: int, distance: int) -> bool:
@@ -246,5 +246,5 @@ def _held(why: Why | None) -> Verdict:
 
 
 def queue_of_pull(request: Mapping[str, str]) -> MessageQueue:
-    """The queue that a pull is about. ``Invalid`` if its fields make no sense."""
+    """The queue that a pull is about. ``BadRequest`` if its fields make no sense."""
     return MessageQueue(text_field(request, "topic"), number_field(request, "queueId", 32))

@@ -212,7 +212,7 @@ class Session:
                 await self._room.wait()
                 pieces = encode_command(await self._answers.serve(request, self.info))
         except TieredError as error:
-            pieces = busy_frame(request, str(error))
+            pieces = busy_frame(request, error.told)
         self.upstream.walk.insert(pieces)
         self.settle()
 
@@ -260,7 +260,7 @@ class Session:
         except TimeoutError:
             pieces = self._busy(held, f"the archive did not answer within {settings.read_timeout_ms} ms")
         except TieredError as error:
-            pieces = self._busy(held, str(error))
+            pieces = self._busy(held, error.told, str(error))
         except Exception as error:  # the door of what answers; fail closed
             if (unsaid := self.unsaid("answer")) is not None:
                 log.exception("an answer failed", extra={"client": self.info.client, "unsaid": unsaid})
@@ -288,9 +288,10 @@ class Session:
             raise Unavailable("the broker is asked again")
         return made
 
-    def _busy(self, held: HeldAnswer, why: str) -> list[Bytes]:
-        """Answer SYSTEM_BUSY, so that the client retries; drop a notice, which has no reply."""
-        why = why[:MAX_REMARK]
+    def _busy(self, held: HeldAnswer, told: str, why: str = "") -> list[Bytes]:
+        """Answer SYSTEM_BUSY, so that the client retries; drop a notice, which has no reply. ``why``: what the log says, if
+        that is more than the client is told."""
+        why = (why or told)[:MAX_REMARK]
         what = "what the broker told a client was not passed on" if held.is_notice else "told to try again"
         if (unsaid := self.unsaid("notice" if held.is_notice else "busy")) is not None:
             topic = clipped(held.request.ext.get("topic", ""))
@@ -300,4 +301,4 @@ class Session:
             log.warning("%s: %s", what, why, extra=said)
         if held.is_notice:
             return []
-        return busy_frame(held.answer, why)
+        return busy_frame(held.answer, told)

@@ -15,7 +15,7 @@ from tiered.archive.state.listing import TopicState
 from tiered.archive.state.sinklisting import ListedSink
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
-from tiered.errors import Corrupt, Invalid, Refused, TieredError, Unavailable
+from tiered.errors import BadRequest, Corrupt, Refused, TieredError, Unavailable
 from tiered.fetch.base import ReaderId
 from tiered.fetch.pull import Pull
 from tiered.filter.base import RowFilter
@@ -91,7 +91,10 @@ class ArchivePages:
                 pieces = self._compacted(values)
             case _:
                 pieces = self._query(values)
-        return chain((next(pieces, b""),), pieces)
+        try:
+            return chain((next(pieces, b""),), pieces)
+        except Refused as error:  # of the archive: nobody who asks for a page can do anything about it
+            raise Unavailable(error.message, hint=error.hint, **error.fields) from error
 
     def _fresh(self) -> str:
         """Look for new commits; whether what follows is as new as the archive, as the beginning of an object."""
@@ -196,7 +199,7 @@ class ArchivePages:
             page = self._store.compacted_page(
                 topic, queue_id, cast("int | None", values["offset"]), cast("int", values["count"])
             )
-        except Refused as error:
+        except BadRequest as error:
             refusal = HttpRefusal(409, error.message, hint=error.hint or "read it by tiered read --compacted")
             refusal.fields |= error.fields
             raise refusal from error
@@ -249,7 +252,7 @@ def _filter(values: Values) -> RowFilter | None:
         return None
     try:
         return tag_filter(str(given)) if name == "tag" else sql_filter(str(given), whole=True)
-    except Invalid as error:
+    except BadRequest as error:
         refusal = HttpRefusal(400, error.message, hint=error.hint or "change the expression")
         refusal.fields |= {"parameter": name, "value": str(given)[:80], **error.fields}
         raise refusal from error
