@@ -98,7 +98,9 @@ class Metrics(GatewayMetrics):
         self.aliases = self._counter("aliases", "Places of messages in lite queues that were archived")
         self.epoch = self._gauge("epoch", "The writer's epoch")
         self.epochs = self._counter("epochs_opened", "Epochs opened by this process")
-        self.fenced = self._counter("fenced", "Times this writer found itself fenced")
+        self.fenced = self._gauge(
+            "fenced", "1 while another writer owns the archive: nothing is archived here"
+        )
 
     def _declare_store(self) -> None:
         self.requests = self._counter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from tests.kit.daemonproc import SMALL_FLUSHES, Daemon
@@ -167,5 +168,34 @@ def test_both_take_over_at_once_and_one_is_left(tmp_path: Path) -> None:
     assert loser.wait() == FENCED
     pair.archived_by(winner)
     assert winner.stop() == 0
+    pair.check()
+    pair.end()
+
+
+def test_a_command_is_refused_beside_an_idle_daemon_which_knows_when_it_was_fenced(tmp_path: Path) -> None:
+    """And behind one that ended in order nobody waits."""
+    pair = Pair(tmp_path, takeover_wait_ms=9000)
+    pair.first.start()
+    pair.archived_by(pair.first)
+    began = time.monotonic()
+    pair.first.wait_until(
+        lambda: time.monotonic() - began > 10, "idle for longer than a dead one counts as gone"
+    )
+    assert pair.second.once() == REFUSED, pair.second.output()
+    assert pair.second.said("another writer of this archive was seen alive")
+    assert pair.second.said("last_sign")
+    assert pair.first.ready()
+    assert pair.first.stop() == 0
+    pair.second.settings["archive.takeover_wait_ms"] = FOREVER_MS
+    assert pair.second.once() == 0, pair.second.output()
+    pair.first.start()
+    assert pair.second.once("--take-over") == 0
+    assert pair.first.wait() == FENCED, "an idle one looks, too"
+    pair.first.start(ready=False)  # as a supervisor does
+    pair.first.wait_until(lambda: pair.first.metric("tiered_fenced") == 1, "it says that it is fenced")
+    code, said = pair.first.ask("/readyz")
+    assert (code, b"this daemon was fenced" in said, b"host=" in said) == (503, True, True)
+    assert pair.first.ask("/healthz")[0] == 200
+    assert pair.first.stop() == 0
     pair.check()
     pair.end()

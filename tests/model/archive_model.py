@@ -44,12 +44,15 @@ SHORT = (
     *forgetting_scenarios.SHORT,
     *sinking_scenarios.SHORT,
 )
-DAEMONS = (
-    {"TW": 3, "gap": 2, "beat": 0, "respawn": True},
-    {"TW": 3, "gap": 5, "beat": 0, "respawn": True},
-    {"TW": 3, "gap": 5, "beat": 0, "respawn": False},
-    {"TW": 3, "gap": 5, "beat": 1, "respawn": True},
-    {"TW": 0, "gap": 2, "beat": 0, "respawn": True},
+DAEMONS = (  # whether there may be a fence for ever, whether there may be one, and the daemons
+    (False, False, {"TW": 3, "gap": 2, "beat": 0, "respawn": True}),
+    (True, True, {"TW": 3, "gap": 5, "beat": 0, "respawn": True}),
+    (False, True, {"TW": 3, "gap": 5, "beat": 0, "respawn": False}),
+    (False, False, {"TW": 3, "gap": 5, "beat": 1, "respawn": True}),
+    (True, True, {"TW": 0, "gap": 2, "beat": 0, "respawn": True}),
+    (False, True, {"TW": 3, "gap": 50, "beat": 0, "respawn": False, "command": True}),
+    (False, False, {"TW": 6, "gap": 50, "beat": 2, "respawn": True, "lost": 1, "command": True}),
+    (True, True, {"TW": 6, "gap": 50, "beat": 2, "respawn": True, "lost": 2, "command": True}),
 )
 
 
@@ -112,8 +115,9 @@ def main(argv):
         else:
             show(result, "-t" in argv)
     if "--all" in argv or "--pingpong" in argv:
-        for daemons in DAEMONS:
+        for *expected, daemons in DAEMONS:
             forever, some, states = pingpong(**daemons)
+            surprises += [forever, some] != expected
             print(f"two daemons {daemons}: fences for ever {forever}, any fence {some}, states {states}")
     if "--json" not in argv:
         print(f"{len(names) - surprises} passed, {surprises} failed")

@@ -9,6 +9,30 @@ _S3 = "tests/unit/test_provider_s3_requests.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/archive/log/beat.py",
+        "        return self.key.ended_at == head.commit_id",
+        "        return self.key.ended_at is not None",
+        "tests/unit/test_archive_beat.py -k goodbye_holds",
+    ),
+    Mutant(
+        "tiered/archive/log/beat.py",
+        "        self._log.check_next(head)\n",
+        "",
+        "tests/unit/test_archive_beat.py -k notices_that_it_was_fenced",
+    ),
+    Mutant(
+        "tiered/opening/claim.py",
+        "            if lives and not self.stands_by:",
+        "            if False:",
+        "tests/unit/test_archive_beat.py -k command_is_refused",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        "            seen_ms, now_ms = max(seen_ms, beat.stored.last_modified_ms)",
+        "            seen_ms, now_ms = min(seen_ms, beat.stored.last_modified_ms)",
+        "tests/unit/test_archive_beat.py -k alive_for_as_long",
+    ),
+    Mutant(
         "tiered/provider/posixplace.py",
         "            descriptor = os.open(path, _DIRECTORY)\n        except FileNotFoundError",
         "            os.makedirs(path, exist_ok=True)\n            descriptor = os.open(path, _DIRECTORY)\n"
@@ -101,8 +125,8 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/writer.py",
-        "            return max(0, takeover_wait_ms - self._watched_ms(head))",
-        "            return takeover_wait_ms",
+        "            return Sighting(max(0, takeover_wait_ms - self._watched_ms(sign)))",
+        "            return Sighting(takeover_wait_ms)",
         "tests/unit/test_archive_log.py -k is_watched",
     ),
     Mutant(

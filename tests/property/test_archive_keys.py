@@ -9,6 +9,7 @@ from tiered.archive.keys import (
     ArchiveKeys,
     Area,
     BackfillKey,
+    BeatKey,
     CheckpointKey,
     CommitKey,
     HoldKey,
@@ -68,6 +69,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.builds(RepairKey, SEQ, ID),
     st.builds(LeaseKey, st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), SEQ),
     st.builds(PlacementKey, SEQ),
+    st.builds(BeatKey, st.integers(0, 10**10 - 1), SEQ, st.one_of(st.none(), ID)),
     st.builds(KeyValueKey, st.integers(0, 10**15 - 1), ID, st.one_of(st.none(), st.integers(0, 10**6 - 1))),
 )
 NAMES = st.text(min_size=1, max_size=12)

@@ -1,4 +1,5 @@
-"""Leases of read nodes lie beside an archive: who walks over it neither takes them for damage nor deletes them."""
+"""Leases of read nodes and beats of writers lie beside an archive: who walks over it neither takes them for damage nor
+deletes them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.kit.memberships import card
 from tests.kit.merging import merge_all, spread
 from tests.kit.scrubbing import Scrubbing, paths
 from tests.scenes.test_snapshots_beside import verified
-from tiered.archive.keys import LEASE_PREFIX
+from tiered.archive.keys import BEAT_PREFIX, LEASE_PREFIX
 from tiered.membership.bucket import BucketMembership
 
 
@@ -23,11 +24,15 @@ def test_whoever_walks_over_the_archive_leaves_them_alone(tmp_path: Path) -> Non
         BucketMembership(made.provider, KEYS, made.clock, 1.0).announce(card())
         damaged = KEYS.lease("sick", 1)
         made.provider.put(damaged, [b"damaged"])
+        made.provider.put(KEYS.beat(0, 7), [b"damaged"])
+        made.provider.put(KEYS.beat(9, 1, bytes(16)), [b"damaged"])
         assert verified(made.provider) == before
         sweeping = Sweeping.of(made)
         sweeping.count(sweeping.gc)
         sweeping.after_grace()
-        assert len([path for path in paths(made.provider) if path.startswith(LEASE_PREFIX)]) == 2
+        assert (
+            len([path for path in paths(made.provider) if path.startswith((LEASE_PREFIX, BEAT_PREFIX))]) == 4
+        )
         looking = Scrubbing.of(made)
         looking.rest()
         assert looking.damaged() == {}

@@ -291,17 +291,17 @@ def test_a_claim_may_be_called_off(clock: ManualClock) -> None:
 def test_a_foreign_head_rests_before_it_is_taken_over(clock: ManualClock) -> None:
     store = memory(clock)
     ours, theirs = open_log(store, clock), open_log(store, clock, writer=B, seed=2)
-    assert ours.foreign_wait(None, 60_000) == 0
+    assert ours.foreign_writer(None, 60_000).rest_ms == 0
     head = claimed(theirs)
     ours.follow()
-    assert theirs.foreign_wait(head, 60_000) == 0, "one's own head needs no wait"
-    assert ours.foreign_wait(head, 60_000) == 60_000
+    assert theirs.foreign_writer(head, 60_000).rest_ms == 0, "one's own head needs no wait"
+    assert ours.foreign_writer(head, 60_000).rest_ms == 60_000
     clock.advance(45)
-    assert ours.foreign_wait(head, 60_000) == 15_000
+    assert ours.foreign_writer(head, 60_000).rest_ms == 15_000
     clock.advance(15)
-    assert ours.foreign_wait(head, 60_000) == 0
+    assert ours.foreign_writer(head, 60_000).rest_ms == 0
     store.delete(KEYS.commit(0))
-    assert ours.foreign_wait(head, 60_000) > 0, "a head that is gone must be looked at again"
+    assert ours.foreign_writer(head, 60_000).rest_ms > 0, "a head that is gone must be looked at again"
 
 
 def test_the_store_decides_how_old_a_head_is_not_this_host(clock: ManualClock) -> None:
@@ -309,7 +309,7 @@ def test_the_store_decides_how_old_a_head_is_not_this_host(clock: ManualClock) -
     theirs = open_log(store, clock, writer=B)
     head = claimed(theirs)
     ours = open_log(store, host, seed=2)
-    assert ours.foreign_wait(head, 60_000) == 60_000
+    assert ours.foreign_writer(head, 60_000).rest_ms == 60_000
 
 
 def test_a_head_without_a_time_is_watched(clock: ManualClock) -> None:
@@ -318,16 +318,16 @@ def test_a_head_without_a_time_is_watched(clock: ManualClock) -> None:
     head = claimed(theirs)
     clock.advance(3600)
     ours = open_log(fsspec_memory("watched", clock), clock, seed=2)
-    assert ours.foreign_wait(head, 60_000) == 60_000
+    assert ours.foreign_writer(head, 60_000).rest_ms == 60_000
     clock.advance(45)
-    assert ours.foreign_wait(head, 60_000) == 15_000
+    assert ours.foreign_writer(head, 60_000).rest_ms == 15_000
     progress(theirs, 100)  # it lives
     ours.follow()
-    assert ours.foreign_wait(ours.tip, 60_000) == 60_000
+    assert ours.foreign_writer(ours.tip, 60_000).rest_ms == 60_000
     clock.advance(59.5)
-    assert ours.foreign_wait(ours.tip, 60_000) == 500
+    assert ours.foreign_writer(ours.tip, 60_000).rest_ms == 500
     clock.advance(0.5)
-    assert ours.foreign_wait(ours.tip, 60_000) == 0
+    assert ours.foreign_writer(ours.tip, 60_000).rest_ms == 0
     ours.claim(Claim(lineage=1, host="standby"), clock.now_ms(), before_try=lambda head: None)
 
 
@@ -342,11 +342,11 @@ def test_the_file_servers_clock_decides_for_a_standby_that_never_wrote(
     theirs = open_log(PosixProvider(url, server), ManualClock(server.now_ms()), writer=B)
     head = claimed(theirs)
     ours = open_log(PosixProvider(url, host), host, seed=2)
-    assert 50_000 < ours.foreign_wait(head, 60_000) <= 60_000
+    assert 50_000 < ours.foreign_writer(head, 60_000).rest_ms <= 60_000
     os.utime(tmp_path / "archive" / KEYS.commit(0), (server.now_ms() / 1000 - 30.1,) * 2)  # files' times tick
-    assert 10_000 < ours.foreign_wait(head, 60_000) <= 30_000
+    assert 10_000 < ours.foreign_writer(head, 60_000).rest_ms <= 30_000
     os.utime(tmp_path / "archive" / KEYS.commit(0), (server.now_ms() / 1000 - 61,) * 2)
-    assert ours.foreign_wait(head, 60_000) == 0
+    assert ours.foreign_writer(head, 60_000).rest_ms == 0
     assert not list(tmp_path.rglob(".tiered-tmp-*"))
 
 

@@ -140,7 +140,7 @@ def test_kinds_of_sources_that_do_not_exist(kind: str) -> None:
         ({"fetch.topic_storage_levels": '["Orders=HOT"]'}, "HOT"),
         ({"replay.groups": [" "]}, "replay.groups"),
         ({"watchdog.fatal_ms": "2s"}, "watchdog.fatal_ms"),
-        ({"archive.standby_beat": "true", "archive.takeover_wait_ms": "1s"}, "archive.takeover_wait_ms"),
+        ({"archive.takeover_wait_ms": "1s"}, "archive.takeover_wait_ms"),
     ],
 )
 def test_contradictions(flags: dict[str, object], named: str) -> None:

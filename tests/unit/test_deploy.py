@@ -21,7 +21,7 @@ from tiered.daemon.config import load, walk
 from tiered.daemon.doors import SILENT_SECONDS
 from tiered.daemon.gateway import state_directory
 from tiered.daemon.workerpages import WorkersMetrics
-from tiered.errors import Fenced, Invalid, Refused
+from tiered.errors import Invalid, Refused
 from tiered.gateway.app import DRAIN_SECONDS
 from tiered.gateway.transport.fronts import LAST_BYTES_SECONDS
 from tiered.metrics import Metrics
@@ -81,7 +81,7 @@ def test_the_unit_runs_the_program() -> None:
     assert service["Type"] == "notify"
     assert service["Restart"] == "on-failure"
     stay_down = {int(code) for code in service["RestartPreventExitStatus"].split()}
-    assert stay_down == {Refused.exit_code, Fenced.exit_code, Invalid.exit_code}
+    assert stay_down == {Refused.exit_code, Invalid.exit_code}
 
 
 def test_the_unit_leaves_time_for_the_last_flush_and_for_a_stuck_step_to_show() -> None:

@@ -485,30 +485,6 @@ def test_the_source_says_gap_only_after_the_wait(broker: Crafted, daemon: Make) 
     assert one.source.read(PhysicalOffset(last), max_bytes=1000, max_records=1).status is ReadStatus.IDLE
 
 
-def test_a_writer_with_a_standby_shows_that_it_lives(
-    broker: Crafted, daemon: Make, clock: ManualClock
-) -> None:
-    """A Progress every third of the take-over wait, idle or not; it moves nothing."""
-    for _ in range(5):
-        broker.send()
-    one = daemon(archive={"standby_beat": True, "takeover_wait_ms": 60_000})
-    one.settle(5)
-    reached, rows = progress_of(one), one.rows()
-    began, before = clock.monotonic(), len(one.proven)
-    while clock.monotonic() - began < 200:
-        clock.advance(max(one.step(), 0.5))
-    beats = one.proven[before:]
-    assert 9 <= len(beats) <= 11
-    assert [p.flush.messages for p in beats] == [0] * len(beats)
-    assert (progress_of(one), one.rows()) == (reached, rows)
-    broker.send()
-    one.settle(5)
-    assert one.rows() == expected(broker)
-    again = daemon()
-    assert again.opened.position == broker.position, "and the marks still match"
-    assert again.opened.outcome.matched is not None
-
-
 def test_a_comparison_that_fails_is_made_again_before_anything_is_read(
     broker: Crafted, daemon: Make, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

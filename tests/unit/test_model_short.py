@@ -183,3 +183,10 @@ def test_an_unknown_name_is_refused() -> None:
     done = model("no-such-scenario")
     assert done.returncode == 2
     assert "no-such-scenario" in done.stderr
+
+
+def test_a_writer_that_shows_that_it_lives_is_never_taken_for_gone() -> None:
+    done = subprocess.run(
+        [sys.executable, str(MODEL), "--pingpong"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.count("two daemons")) == (0, 8), done.stdout

@@ -135,6 +135,16 @@ class PlacementKey:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class BeatKey:
+    """That the writer of ``epoch`` lives, said for the ``number``-th time. ``ended_at``: that it has ended instead, right
+    behind the commit of this id."""
+
+    epoch: int
+    number: int
+    ended_at: bytes | None = None
+
+
 Identity = (
     IdentityKey
     | CommitKey
@@ -146,4 +156,5 @@ Identity = (
     | KeyValueKey
     | LeaseKey
     | PlacementKey
+    | BeatKey
 )

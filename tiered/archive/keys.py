@@ -17,6 +17,7 @@ from uuid import UUID
 from tiered.archive.keykinds import (
     Area,
     BackfillKey,
+    BeatKey,
     CheckpointKey,
     CommitKey,
     HoldKey,
@@ -41,6 +42,7 @@ from tiered.model import MessageQueue
 
 __all__ = [
     "BACKFILL_PREFIX",
+    "BEAT_PREFIX",
     "CHECKPOINT_PREFIX",
     "COMMITS_PER_DIRECTORY",
     "COMMIT_PREFIX",
@@ -57,6 +59,7 @@ __all__ = [
     "ArchiveKeys",
     "Area",
     "BackfillKey",
+    "BeatKey",
     "CheckpointKey",
     "CommitKey",
     "HoldKey",
@@ -96,6 +99,7 @@ DATAKEY_PREFIX = "datakey/"
 KEYVALUE_PREFIX = "keyvalue/"
 LEASE_PREFIX = "lease/"
 PLACEMENT_PREFIX = "placement/"
+BEAT_PREFIX = "beat/"
 
 _MAX_SEQ = 2**63 - 1
 _MAX_EPOCH = 10**10 - 1
@@ -116,6 +120,7 @@ _ORDER = re.compile(rf"(hold|table|sink|backfill)/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
 _LEASE = re.compile(r"lease/([^/]+)/([0-9]{20})")
 _PLACEMENT = re.compile(r"placement/([0-9]{20})")
+_BEAT = re.compile(rf"beat/([0-9]{{10}})-([0-9]{{20}})(?:-({_UUID}))?")
 _KEYVALUE = re.compile(rf"keyvalue/([0-9]{{15}})-({_UUID})/([0-9]{{6}}|manifest)")
 
 
@@ -162,6 +167,13 @@ def build(identity: Identity) -> str:
             return f"{name}/{_uuid(order_id)}" + ("-dropped" if dropped else "")
         case ProbeKey(probe_id):
             return f"probe/{_uuid(probe_id)}"
+        case KeyValueKey() | LeaseKey() | PlacementKey() | BeatKey():
+            return _build_beside(identity)
+
+
+def _build_beside(identity: KeyValueKey | LeaseKey | PlacementKey | BeatKey) -> str:
+    """The path of what belongs to no commit."""
+    match identity:
         case KeyValueKey(created_ms, snapshot_id, piece):
             _check_number("time of a snapshot", created_ms, _MAX_CREATED_MS)
             _check_number("piece of a snapshot", piece or 0, MAX_PIECES - 1)
@@ -173,6 +185,12 @@ def build(identity: Identity) -> str:
         case PlacementKey(number):
             _check_number("number of a table", number, _MAX_SEQ)
             return f"{PLACEMENT_PREFIX}{number:020d}"
+        case BeatKey(epoch, number, ended_at):
+            _check_number("epoch", epoch, _MAX_EPOCH)
+            _check_number("number of a beat", number, _MAX_SEQ)
+            return f"{BEAT_PREFIX}{epoch:010d}-{number:020d}" + (
+                "" if ended_at is None else f"-{_uuid(ended_at)}"
+            )
 
 
 def parse(path: str) -> Identity | None:
@@ -204,6 +222,9 @@ def parse(path: str) -> Identity | None:
     if found := _LEASE.fullmatch(path):
         node = decode_name(found[1])
         return None if node is None or int(found[2]) > _MAX_SEQ else LeaseKey(node, int(found[2]))
+    if found := _BEAT.fullmatch(path):
+        ended_at = None if found[3] is None else UUID(found[3]).bytes
+        return None if int(found[2]) > _MAX_SEQ else BeatKey(int(found[1]), int(found[2]), ended_at)
     if found := _PLACEMENT.fullmatch(path):
         return None if int(found[1]) > _MAX_SEQ else PlacementKey(int(found[1]))
     return None
@@ -332,6 +353,10 @@ class ArchiveKeys:
     def placement(self, number: int) -> str:
         """Key of a table of placement; keys ascend with the number."""
         return self.key(build(PlacementKey(number)))
+
+    def beat(self, epoch: int, number: int, ended_at: bytes | None = None) -> str:
+        """Key of a sign of life of an epoch's writer, or of its goodbye; keys ascend with epoch and number."""
+        return self.key(build(BeatKey(epoch, number, ended_at)))
 
     def probe(self, probe_id: bytes) -> str:
         """Key of an object of the start-up probe."""

@@ -51,6 +51,7 @@ log = logging.getLogger("tiered.daemon")
 STARTING = "starting"
 YOUNG_OBJECTS = 50_000
 """New objects before the collector looks at them."""
+FENCED_STEP_SECONDS = 1.0
 LEAVE_SECONDS = 3.0
 """How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""
 
@@ -115,7 +116,12 @@ class Daemon:
         """Open everything, archive, close everything."""
         ensure_directory(self._state, "state.directory")
         stack.enter_context(StateLock(self._state))
-        check_fence(self._state, take_over=self._choices.take_over)
+        try:
+            check_fence(self._state, take_over=self._choices.take_over)
+        except Fenced as fence:
+            if self._choices.once:
+                raise
+            return self._stay_fenced(stack, fence)
         source = open_source(
             self._settings.source, self._settings.hold, self._clock, on_let_go=let_go,
             ask_broker=ask_broker(self._settings.replay, self._clock),
@@ -160,7 +166,7 @@ class Daemon:
                 return self._stopped_early()
             raise
         except Fenced as error:
-            self._metrics.fenced.inc()
+            self._metrics.fenced.set(1)
             try:
                 record_fence(self._state, error.said)
             except TieredError as unwritten:
@@ -171,6 +177,17 @@ class Daemon:
             raise
         finally:
             self._give_up.set()
+
+    def _stay_fenced(self, stack: ExitStack, fence: Fenced) -> int:
+        """Fenced before: touch nothing, and say so to whoever looks, until told to stop. An end would be started again."""
+        self._problem = str(fence)
+        self._metrics.fenced.set(1)
+        self._web(stack)
+        self._notifier.ready("fenced: another writer owns the archive")
+        log.error("not archiving, until it is told to take over", extra={"error": str(fence)})
+        while not self._clock.wait(FENCED_STEP_SECONDS, self._stop):
+            self._notifier.watchdog()
+        return self._stopped_early()
 
     def _stopped_early(self) -> int:
         log.info("stopped before archiving began")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
+from tiered.archive.log.beat import SHORTEST_WAIT_MS
 from tiered.archive.rewrite.policy import policy_from
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
@@ -260,11 +261,11 @@ def _relations(settings: Settings) -> None:
             "gc.commit_retention_ms must be longer than gc.grace_ms",
             found=f"{gc.commit_retention_ms} <= {gc.grace_ms}", hint=where_to_set("gc.commit_retention_ms"),
         )  # fmt: skip
-    if archive.standby_beat and archive.takeover_wait_ms < 3000:
+    if 0 < archive.takeover_wait_ms < SHORTEST_WAIT_MS:
         raise Invalid(
-            "archive.standby_beat commits every third of archive.takeover_wait_ms, which is too short for it",
+            "archive.takeover_wait_ms is too short to tell a writer that lives from one that is gone",
             found=archive.takeover_wait_ms,
-            expected="at least 3000 ms",
+            expected=f"0, or at least {SHORTEST_WAIT_MS} ms",
             hint=where_to_set("archive.takeover_wait_ms"),
         )
 

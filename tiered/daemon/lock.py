@@ -65,7 +65,8 @@ class StateLock:
                 "another daemon is using this state directory",
                 lock=self.path,
                 owner=owner,
-                hint="stop that process, or give this daemon its own state.directory",
+                hint="is it the daemon of this archive? Then leave it the work, or stop it first; a state.directory belongs to"
+                " one daemon, and an archive to one writer",
             )
         message = "the state directory cannot be locked"
         return of_local_disk(message, error, hint=_HINT, key="state.directory", path=self.path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tiered.archive.checkpoint.store import checkpoint_keys
 from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.beat import beat_seconds
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import (
     check_fence,
@@ -26,11 +27,12 @@ from tiered.archive.log.localfiles import (
 from tiered.archive.log.maintenance import Done, Outlook, OwnKeys, Stopped, Task
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import Resending
-from tiered.archive.log.writer import ZERO_ID, CommitLog
+from tiered.archive.log.writer import MAINTAINER, ZERO_ID, CommitLog
 from tiered.archive.read.find import find_identity
 from tiered.archive.rewrite.collection import Collection
 from tiered.backoff import Backoff
 from tiered.clock import Clock
+from tiered.daemon.beating import Beating
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.lock import StateLock
 from tiered.daemon.maintenance import LineTurn, TaskMaker, tasks_of
@@ -165,7 +167,9 @@ def maintain(
         try:
             _claim(parts, observer, stop, take_over=take_over)
             forget_fence(state)
-            _run(stack, parts, observer, stop, list(zip(tasks, reports, strict=True)), progress)
+            with Beating(parts.log, clock, beat_seconds(settings.archive.takeover_wait_ms)) as beating:
+                _run(stack, parts, observer, stop, list(zip(tasks, reports, strict=True)), progress)
+                beating.end()
         except Fenced as error:
             record_fence(state, error.said)
             raise
@@ -225,7 +229,9 @@ def _claim(parts: Parts, observer: Observer, stop: threading.Event, *, take_over
     assert head is not None  # there was something to do
     waiting = parts.settings.archive.takeover_wait_ms
     forgets = parts.settings.retain.forgets_queues
-    Claimant(parts.log, waiting, take_over, stop.is_set, observer, forgets_queues=forgets).claim(head.lineage)
+    Claimant(
+        parts.log, waiting, take_over, stop.is_set, observer, forgets_queues=forgets, role=MAINTAINER, stands_by=False
+    ).claim(head.lineage)  # fmt: skip
 
 
 def _run(

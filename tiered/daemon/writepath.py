@@ -14,10 +14,12 @@ from pathlib import Path
 from tiered.archive.care.notes import Notebook
 from tiered.archive.care.scrub import Scrubber
 from tiered.archive.checkpoint.store import checkpoint_keys
+from tiered.archive.log.beat import beat_seconds
 from tiered.archive.log.line import CommitLine
 from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.log.maintenance import OwnKeys
 from tiered.backoff import Backoff
+from tiered.daemon.beating import Beating
 from tiered.daemon.checkpointer import Checkpointer
 from tiered.daemon.groups import GroupsFollower, follow_groups
 from tiered.daemon.indexing import Indexing, NoIndexing, open_indexing
@@ -86,6 +88,8 @@ class Archiving:
         self._checkpointer: Checkpointer | None = None
         self._indexing: Indexing | NoIndexing | None = None
         self._groups: GroupsFollower | None = None
+        wait_ms = parts.settings.archive.takeover_wait_ms
+        self._beating = Beating(parts.log, parts.clock, beat_seconds(wait_ms))
         self.maintenance: MaintenanceLoop | None = None
         self.scrub: Scrubber | None = None
         self.tables: TablesProgress | None = None
@@ -112,6 +116,7 @@ class Archiving:
         opening = self._make_opening(line)
         dispatcher = self._compose(stack, line, opening, self._open(opening))
         self._early = tuple(early)
+        stack.enter_context(self._beating)
         self._services = [*early, *self._make_services(line, dispatcher)]
         self._maintain(stack, line)
         if not self._choices.once:
@@ -134,6 +139,8 @@ class Archiving:
         code = self._supervisor.run(self._stop)
         if self._supervisor.health.fatal is not None:
             raise self._supervisor.health.fatal
+        if line.idle:
+            self._beating.end()
         verdict = self._end.verdict() if self._end is not None else None
         if self._end is not None:
             self._sum_up(complete=verdict is None and self._finished)
@@ -255,6 +262,7 @@ class Archiving:
             self._observer,
             parts.settings.dispatch.lite_queues,
             forgets_queues=parts.settings.retain.forgets_queues,
+            stands_by=not self._choices.once,
         )
         return Opening(
             line,
@@ -377,6 +385,7 @@ class Archiving:
             return AGAIN
 
         def dispatch() -> Next:
+            self._beating.check()
             wait = dispatcher.step()
             if self._at_end(dispatcher):
                 dispatcher.drain(ONCE_DRAIN_SECONDS)

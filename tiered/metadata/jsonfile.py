@@ -166,7 +166,7 @@ def held(directory: Path) -> Unavailable:
     """The error for a directory that another process has open."""
     return Unavailable(
         "another process has this metadata directory open",
-        hint="stop the other daemon, or give this one its own state.directory",
+        hint="is it the daemon of this archive? Then leave it the work, or stop it first",
         path=str(directory),
     )
 

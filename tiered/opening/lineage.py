@@ -241,7 +241,8 @@ def compare(
         )
     raise Refused(
         "this broker's commitlog shares nothing with the archive: a reinstalled or different broker",
-        hint="check source.store_dir and archive.url; to go on in the same archive run with --new-lineage",
+        hint="is another daemon alive on this archive, beside the broker that it is of? Then source.store_dir or archive.url is"
+        " wrong here; if this broker was reinstalled, --new-lineage goes on in the same archive",
         archived_up_to=position,
         local_minimum="empty" if local_min is None else local_min,
     )

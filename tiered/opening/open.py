@@ -91,7 +91,7 @@ class Opening:
         if outcome.relation is Relation.NEW:
             raise Refused(
                 "the broker was reinstalled under the running daemon",
-                hint="start the daemon again with --new-lineage to go on in the same archive",
+                hint="if that was meant, start the daemon again with --new-lineage: it goes on in the same archive",
             )
         assert head is not None
         return self._settle(head.lineage, outcome).mark

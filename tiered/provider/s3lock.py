@@ -14,8 +14,8 @@ from typing import Any
 from tiered.errors import Refused, TieredError
 from tiered.settings import Store
 
-_DERIVED = re.compile(r"(^|/)(probe|checkpoint|shard)/")
-"""What is not locked: it is made from the log, and replaced every few minutes."""
+_DERIVED = re.compile(r"(^|/)(probe|checkpoint|shard|beat)/")
+"""What is not locked: it is no part of the log, and replaced every few minutes."""
 _HINT = (
     "make a bucket with Object Lock (and, with it, versioning) and allow s3:GetBucketObjectLockConfiguration,"
     " s3:PutObjectRetention and s3:DeleteObjectVersion, or set store.object_lock to nothing"

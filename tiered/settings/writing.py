@@ -175,14 +175,11 @@ class Archive(SettingsSection):
 
     url: str = option("", "file:///…, s3://bucket/prefix?endpoint=…, fsspec+gs://…")
     takeover_wait_ms: int = ms(
-        60_000,
-        "how long another writer must have committed nothing before this one takes over; shorter fails over sooner",
+        120_000,
+        "how long another writer must have shown no sign of life before this one takes over; an idle writer shows three in that"
+        " time, each a request that writes; 0: nobody waits, and nobody shows any",
         0,
         ONE_DAY_MS,
-    )
-    standby_beat: bool = option(
-        False,
-        "when idle, commit a Progress every third of takeover_wait_ms, so that a standby sees this writer alive",
     )
     checkpoint_commits: int = option(
         256,

@@ -27,26 +27,24 @@ READ_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DispatchPace:
-    """When to look at the source and at the broker, when a flush is due, and when an idle writer shows that it lives."""
+    """When to look at the source and at the broker, and when a flush is due."""
 
     poll_seconds: float
     restart_check_seconds: float
     flush_bytes: int
     flush_count: int
     flush_seconds: float
-    beat_seconds: float | None
 
     @classmethod
     def of(cls, settings: Settings) -> DispatchPace:
-        """As the settings say. A beat comes three times within the silence after which a standby takes over."""
-        source, dispatch, archive = settings.source, settings.dispatch, settings.archive
+        """As the settings say."""
+        source, dispatch = settings.source, settings.dispatch
         return cls(
             poll_seconds=source.poll_interval_ms / 1000,
             restart_check_seconds=source.restart_check_ms / 1000,
             flush_bytes=dispatch.group_commit_bytes,
             flush_count=dispatch.group_commit_count,
             flush_seconds=dispatch.group_commit_interval_ms / 1000,
-            beat_seconds=archive.takeover_wait_ms / 3000 if archive.standby_beat else None,
         )
 
 
@@ -97,7 +95,6 @@ class Dispatcher:
         self._comparison = comparison
         self._events = events
         self._drafted = drafted
-        self._last_submit = clock.monotonic()
         self.buffer = UploadBuffer(
             max_bytes=pace.flush_bytes, max_count=pace.flush_count, max_age_seconds=pace.flush_seconds
         )
@@ -121,7 +118,6 @@ class Dispatcher:
             if room or self._line.wait_for_room(self._pace.poll_seconds):
                 self._flush()
             return 0.0
-        self._beat()
         self._source.hold()
         reach(CrashPoint.AFTER_HOLD)
         chunk = self._read()
@@ -210,7 +206,6 @@ class Dispatcher:
     def _submit(self, flush: Unsettled, mark: Mark) -> None:
         self._line.submit(flush).add_done_callback(self._learn)
         self._mark = mark
-        self._last_submit = self._clock.monotonic()
 
     def _learn(self, done: Future[Proven | None]) -> None:
         """What the edits of a flush took, for the size of those that come. In the committer's thread."""
@@ -218,14 +213,6 @@ class Dispatcher:
         if proven is not None and proven.flush.dispatch_offsets is not None:
             queues = len(proven.flush.dispatch_offsets.topics)
             self._preparer.learn(queues, proven.commit.footer.edits_length)
-
-    def _beat(self) -> None:
-        """With a standby watching, show that this writer lives: the same Progress again when nothing was committed for long."""
-        now = self._clock.monotonic()
-        if self._pace.beat_seconds is None or now - self._last_submit < self._pace.beat_seconds:
-            return
-        progress = self._mark.progress(self._preparer.lineage)
-        self._submit(Flush((progress,), self._mark.offset, now), self._mark)
 
     def _watch_broker(self, now: float) -> None:
         """Compare broker and archive again whenever the broker was restarted: it may have lost its tail."""

@@ -128,7 +128,7 @@ def check_fence(directory: Path, *, take_over: bool) -> None:
     if not take_over:
         raise Fenced(
             "this daemon was fenced: another writer owns the archive",
-            hint="stop the other daemon, then start this one with --take-over",
+            hint="is the other one meant to have it? Then stop this one; else stop that, and start this one with --take-over",
             path=str(path),
             found=why,
         )

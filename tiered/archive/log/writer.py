@@ -17,6 +17,7 @@ from types import MappingProxyType
 from tiered.archive.fold.apply import apply
 from tiered.archive.fold.logedits import DICTIONARIES, ENCRYPTION, refuse_older_writer, refuse_plain_writer
 from tiered.archive.log.again import ReadCommit
+from tiered.archive.log.beat import GONE, Sighting, last_beat
 from tiered.archive.log.counting import CountedSuccess
 from tiered.archive.log.planned import Place, PlannedCommit
 from tiered.archive.log.readback import CommitReadBack
@@ -41,6 +42,10 @@ from tiered.text.human import second
 from tiered.version import MIN_READER, MIN_WRITER
 
 ZERO_ID = bytes(16)
+ARCHIVER = "master"
+MAINTAINER = "maintenance"
+"""The role of an epoch in which nothing is archived: of a command that merges, trims, collects or mends."""
+BY_ROLE = {ARCHIVER: "a daemon, or tiered run", MAINTAINER: "a command of maintenance"}
 _NO_OBJECTS: Mapping[str, Callable[[], None]] = MappingProxyType({})
 
 
@@ -59,7 +64,7 @@ class Claim:
     lineage: int
     host: str
     source_kind: str = "commitlog"
-    role: str = "master"
+    role: str = ARCHIVER
     broker_epoch: int | None = None
     lite_queues: bool = False
     """Whether it archives aliases; once an epoch did, all later ones say so."""
@@ -92,7 +97,7 @@ class CommitLog:
         self._pending: list[Changes] = []
         self._recent = RecentQueues(recent_queues)
         self._tip: Head | None = None
-        self._watched: tuple[bytes, float] | None = None  # a foreign head, and since when it is the last
+        self._watched: tuple[bytes, float] | None = None  # a foreign sign, and since when it is the last
         self._missed: BaseException | None = None
         self._counted = CountedSuccess(reader)
         self.read_back = CommitReadBack(reader, resending, self._is_ours)
@@ -145,28 +150,39 @@ class CommitLog:
             self._missed = None
         return head
 
-    def foreign_wait(self, head: Head | None, takeover_wait_ms: int) -> int:
-        """Milliseconds that a foreign writer's head must still rest before this writer may take over; 0: go on."""
+    def foreign_writer(self, head: Head | None, takeover_wait_ms: int) -> Sighting:
+        """How long the writer of ``head``, if it is another one, must still stay silent before this one may take over."""
         if head is None or head.writer_id == self.writer_id:
-            return 0
+            return GONE
         provider, keys = self.reader.provider, self.reader.keys
         ask_clock(provider, keys.identity)  # both times of an answer are then of one clock, the store's
         found = self.reader.read(head.seq)
         if found is None:
-            return 1
+            return Sighting(1)
+        beat = last_beat(provider, keys, head.epoch)
+        if beat is not None and beat.ends(head):
+            return GONE
         if found.last_modified_ms is None:
-            return max(0, takeover_wait_ms - self._watched_ms(head))
-        rested_ms = max(
-            0, found.date_ms - found.last_modified_ms
-        )  # a file's time may be a tick ahead of the clock's
-        return max(0, takeover_wait_ms - rested_ms)
+            sign = head.commit_id if beat is None else beat.stored.key.encode()
+            return Sighting(max(0, takeover_wait_ms - self._watched_ms(sign)))
+        seen_ms, now_ms = found.last_modified_ms, found.date_ms
+        if beat is not None:
+            seen_ms, now_ms = max(seen_ms, beat.stored.last_modified_ms), max(now_ms, beat.stored.date_ms)
+        rested_ms = max(0, now_ms - seen_ms)  # a file's time may be a tick ahead of the clock's
+        return Sighting(max(0, takeover_wait_ms - rested_ms), seen_ms)
 
-    def _watched_ms(self, head: Head) -> int:
-        """How long this process has seen this head rest: what there is to go by where the store tells no times of objects."""
+    def _watched_ms(self, sign: bytes) -> int:
+        """How long this process has seen no later sign: what there is to go by where the store tells no times of objects."""
         now = self.resending.clock.monotonic()
-        if self._watched is None or self._watched[0] != head.commit_id:
-            self._watched = (head.commit_id, now)
+        if self._watched is None or self._watched[0] != sign:
+            self._watched = (sign, now)
         return int((now - self._watched[1]) * 1000)
+
+    def check_next(self, head: Head) -> None:
+        """``Fenced`` if the commit behind ``head``, the proven one, is there and another writer's."""
+        found = self.reader.read(head.seq + 1)
+        if found is not None and found.commit.writer_id != self.writer_id:
+            raise _fenced(self.reader.keys.commit(head.seq + 1), None, found)
 
     def claim(self, claim: Claim, store_time_ms: int, *, before_try: Callable[[Head | None], None]) -> Head:
         """Put an ``OpenEpoch`` at the end. A commit met there is applied and the claim tried at the next number.
@@ -394,13 +410,14 @@ class CommitLog:
         return found is not None
 
 
-def _fenced(key: str, commit_id: bytes, found: ReadCommit | None) -> Fenced:
+def _fenced(key: str, expected: bytes | None, found: ReadCommit | None) -> Fenced:
+    """The error of a writer whose place ``found`` has. ``expected``: the commit that it put there, if it put one."""
     return Fenced(
         "another writer took this archive over",
-        hint="run one daemon per broker: stop the other, then start this one with --take-over to claim the archive for it",
+        hint="is the other one meant to have it? Then stop this one; else stop that, and start this one with --take-over",
         **_other_writer(found),
         key=key,
-        expected=commit_id.hex(),
+        expected="nothing" if expected is None else expected.hex(),
         found="nothing" if found is None else found.commit.commit_id.hex(),
     )
 
@@ -412,6 +429,7 @@ def _other_writer(found: ReadCommit | None) -> dict[str, object]:
     opening = next((e for e in found.commit.edits if e.kind is EditKind.OPEN_EPOCH), None)
     written_ms = found.last_modified_ms if found.last_modified_ms is not None else found.date_ms
     return {
+        "by": "unknown" if opening is None else BY_ROLE.get(opening.row(0)["role"], "unknown"),
         "host": "unknown" if opening is None else opening.row(0)["host"],
         "time": second(written_ms),
         "writer": found.commit.writer_id.hex(),
