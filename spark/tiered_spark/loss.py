@@ -11,11 +11,13 @@ import numpy as np
 from tiered.archive.state.keys import GAP, QUEUE
 from tiered.archive.state.layout import packed_table
 from tiered.archive.state.values import Forgotten, QueueState, gap_table
+from tiered.archive.state.view import ArchiveState
 from tiered.codec.types import Bools, Ints
 from tiered.errors import NotFound, Refused
 from tiered.model import MessageQueue
 from tiered_spark.choice import Choice
 from tiered_spark.options import Options
+from tiered_spark.positions import Position
 from tiered_spark.queues import CHUNK, Queues, Walked, gathered, put_since, read_queues, values_of
 from tiered_spark.snapshot import ArchivePlace, Snapshot, past
 
@@ -132,30 +134,38 @@ class RetentionWatch:
         self._seen: tuple[Snapshot, int] | None = None
         self._forgotten = 0
 
-    def check(self, snapshot: Snapshot, options: Options, start: int) -> None:
-        """Compare with the archive as it was at commit ``start``, which the stream has read up to; only if some queue begins
+    def check(self, snapshot: Snapshot, options: Options, start: Position) -> None:
+        """Compare with the archive as it was at ``start``, which the stream has read up to; only if some queue begins
         later than it did when this was looked at last, or queues were forgotten since. After the first time only queues that
         changed since are looked at."""
         choice = snapshot.choice(options, frozenset(options.queue_ids) or None)
-        moved = self._moved(snapshot, choice, start)
+        moved = self._moved(snapshot, choice, start.commit)
         lost: list[str] = []
         head = snapshot.view.state.head()
         gone = Forgotten() if head is None else head.forgotten
         if len(moved.queues) or gone.queues > self._forgotten:
             try:
-                then = past(snapshot, options, start)
-                lost = _taken(snapshot, moved, read_queues(then, choice, "max_offset"))
-                stood = then.head()
+                then = past(snapshot, options, start.whole) if start.whole >= 0 else None
+                read = _read(then, moved, choice)
+                if start.queue is not None:  # of the commit that it lies in some was read
+                    inside = _read(past(snapshot, options, start.commit), moved, choice)
+                    side = start.sides(moved.queues.names())
+                    here = np.maximum(read, np.minimum(inside, start.offset))
+                    read = np.where(side < 0, inside, np.where(side == 0, here, read))
+                lost = _taken(snapshot, moved, read)
+                stood = None if then is None else then.head()
                 if stood is not None and gone.behind(stood.progress):
                     lost.append(
-                        f"{snapshot.place}: queues are forgotten that had messages after commit {start}; how many of these"
-                        " topics, nobody knows"
+                        f"{snapshot.place}: queues are forgotten that had messages after commit {start.whole}; how many"
+                        " of these topics, nobody knows"
                     )
             except NotFound:
-                lost = [f"{snapshot.place}: what was archived after commit {start} cannot be told any more"]
+                lost = [
+                    f"{snapshot.place}: what was archived after commit {start.whole} cannot be told any more"
+                ]
         if lost:
             _tell(options, "retention removed messages that this stream had not read", lost)
-        self._seen, self._forgotten = (snapshot, start), gone.queues
+        self._seen, self._forgotten = (snapshot, start.commit), gone.queues
 
     def _moved(self, snapshot: Snapshot, choice: Choice, start: int) -> Walked:
         """Queues of which something was taken since the last look."""
@@ -184,13 +194,18 @@ def _later(seen: Snapshot, now: Walked, rows: slice) -> Bools:
     return later
 
 
-def _taken(snapshot: Snapshot, now: Walked, then: Walked) -> list[str]:
-    """Of generations that began after that commit nothing was read."""
+def _read(state: ArchiveState | None, now: Walked, choice: Choice) -> Ints:
+    """Where what the archive had then of some queues ends. Of generations that began later it had nothing."""
+    then = None if state is None else read_queues(state, choice, "max_offset")
     same = (
         _column(then, now.queues, "generation", np.zeros(len(now.queues), np.int64)) == now.queues.generation
     )
     read = _column(then, now.queues, "max_offset", now.columns["first_offset"])
-    read = np.where(same, read, now.columns["first_offset"])
+    return np.where(same, read, now.columns["first_offset"])
+
+
+def _taken(snapshot: Snapshot, now: Walked, read: Ints) -> list[str]:
+    """Queues that begin behind where they were read up to."""
     first = now.columns["min_offset"]
     rows = np.flatnonzero(first > read)
     named = zip(now.queues.only(rows).names(), read[rows].tolist(), first[rows].tolist(), strict=True)

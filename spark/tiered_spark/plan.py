@@ -19,9 +19,9 @@ from tiered.codec.record.systemtopics import is_system_topic
 from tiered.codec.types import Ints
 from tiered.errors import NotFound
 from tiered.model import ObjectRef
-from tiered_spark.options import Options
+from tiered_spark.options import Options, matches
+from tiered_spark.positions import StreamBatch
 from tiered_spark.queues import Queues
-from tiered_spark.ranges import Range
 from tiered_spark.runs import RunTable, newer_runs, objects_of, read_runs
 from tiered_spark.snapshot import ArchivePlace, Snapshot
 from tiered_spark.wanted import Wanted
@@ -77,7 +77,7 @@ class ScanPartition(InputPartition):
     ) -> None:
         super().__init__(None)
         self.place = place
-        self.commits: Range | None = None
+        self.commits: StreamBatch | None = None
         self._objects, self._runs = objects, runs
         self._run_of, self._first, self._end = run_of, first, end
 
@@ -128,6 +128,15 @@ def missing_topics(options: Options, found: Sequence[Queues]) -> list[str]:
     return sorted(name for name in named if not any(len(queues.of_topics((name,))) for queues in found))
 
 
+def idle_patterns(options: Options, found: Sequence[Queues]) -> list[str]:
+    """Patterns of the options that no archive has a topic for."""
+    patterns = [each for each in options.topics if each not in options.named_topics and each != "*"]
+    topics: set[str] = set()
+    if patterns:
+        topics.update(*(queues.only(slice(None)).topics.to_pylist() for queues in found))
+    return [pattern for pattern in patterns if not any(matches(topic, (pattern,)) for topic in topics)]
+
+
 def check_topics(options: Options, found: Sequence[Queues]) -> None:
     """``NotFound`` names ``missing_topics``; patterns that none matches are warned about."""
     missing = missing_topics(options, found)
@@ -139,8 +148,9 @@ def check_topics(options: Options, found: Sequence[Queues]) -> None:
             hint="RocketMQ's own topics are read with includeSystemTopics" if system
             else "table=queues lists what is there; missingTopics=ignore reads what is there of them",
         )  # fmt: skip
-    if not any(map(len, found)) and options.topics != ("*",):
-        log.warning("no topic matches %s: nothing is read", ",".join(options.topics))
+    idle = idle_patterns(options, found)
+    if idle and (options.missing_topics == "fail" or not any(map(len, found))):
+        log.warning("no topic matches %s: nothing is read", ", ".join(idle))
 
 
 def enough(options: Options, runs: Iterable[RunTable]) -> Options:

@@ -16,7 +16,7 @@ from tiered.codec.arrow.arrays import chosen, repeated
 from tiered.codec.types import Ints
 from tiered_spark.columns import KNOWN, RECORD, ColumnCost
 from tiered_spark.plan import Piece
-from tiered_spark.ranges import Range
+from tiered_spark.positions import StreamBatch
 from tiered_spark.snapshot import ArchivePlace
 from tiered_spark.wanted import Wanted
 
@@ -35,7 +35,11 @@ class ObjectRows:
     offsets: Ints
 
     def wanted(
-        self, wanted: Wanted, stored_at: npt.NDArray[Any], commits: Ints | None, appended_by: Range | None
+        self,
+        wanted: Wanted,
+        stored_at: npt.NDArray[Any],
+        commits: Ints | None,
+        appended_by: StreamBatch | None,
     ) -> RowNumbers:
         """Rows that are alive, at a wanted offset, stored at a wanted time, and appended by a wanted commit.
 
@@ -46,7 +50,8 @@ class ObjectRows:
         first, last, early, late = limits[:, self.piece_of]
         good &= (self.offsets >= first) & (self.offsets <= last) & (stored_at >= early) & (stored_at <= late)
         if commits is not None and appended_by is not None:
-            good &= (commits >= appended_by.low) & (commits <= appended_by.high)
+            queues = [p.run.queue for p in self.pieces]
+            good &= appended_by.takes(commits, self.offsets, queues, self.piece_of)
         return np.flatnonzero(good)
 
     def knows(self, name: str) -> bool:

@@ -203,11 +203,18 @@ class World:
         self.deleted += gone
         return gone > 0
 
-    def rows(self, start: int = -1, end: int = 1 << 62) -> list[tuple[Any, ...]]:
-        """What is live of the commits in (start, end]."""
+    def rows(self, start: Any = -1, end: Any = 1 << 62) -> list[tuple[Any, ...]]:
+        """What is live between two positions of a stream: commits, or places in them as a checkpoint has them."""
+
+        def includes(position: Any, m: Message, commit: int) -> bool:
+            if isinstance(position, int):
+                return commit <= position
+            return [commit, m.topic, m.queue_id, m.queue_offset] < position
+
         return sorted(
             (m.topic, m.queue_id, m.queue_offset, m.physical_offset)
-            for messages in self.live.values() for m, commit in messages if start < commit <= end
+            for messages in self.live.values() for m, commit in messages
+            if includes(end, m, commit) and not includes(start, m, commit)
         )  # fmt: skip
 
 

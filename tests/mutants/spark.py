@@ -19,9 +19,15 @@ MUTANTS = (
     ),
     Mutant(
         "spark/tiered_spark/rows.py",
-        "        if commits is not None and appended_by is not None:\n            good",
-        "        if False:\n            good",
+        "        if commits is not None and appended_by is not None:\n            queues",
+        "        if False:\n            queues",
         "tests/spark/test_spark_edits.py::test_a_stream_across_merges",
+    ),
+    Mutant(
+        "spark/tiered_spark/positions.py",
+        "        inside = (side < 0) | ((side == 0) & (offsets < self.offset))\n",
+        "        inside = (side <= 0)\n",
+        "tests/spark/test_spark_edits.py -k larger_than_a_batch",
     ),
     Mutant(
         "spark/tiered_spark/stream.py",
@@ -31,8 +37,8 @@ MUTANTS = (
     ),
     Mutant(
         "spark/tiered_spark/stream.py",
-        "        return max(over - 1, int(commits.min()))\n",
-        "        return over\n",
+        "            return Position(over - 1)\n",
+        "            return Position(over)\n",
         "tests/spark/test_spark_edits.py::test_limits_do_not_reach_beyond_an_edit",
     ),
     Mutant(

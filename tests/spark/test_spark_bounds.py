@@ -167,7 +167,11 @@ def test_topics_that_are_not_there(scene: Scene, caplog: pytest.LogCaptureFixtur
         read(topics="Orders", queueIds="9")
     assert read(topics="Nothing*") == {}
     assert "no topic matches Nothing*" in caplog.text
+    caplog.clear()
     assert set(read(topics="Orders,Nothing*")) == {("Orders", 0), ("Orders", 1)}
+    assert "no topic matches Nothing*" in caplog.text
+    assert Following(topics="None*,Order*").next() != []
+    assert "no archive has these topics yet, the stream waits for them: None*" in caplog.text
     caplog.clear()
     assert Following(topics="Late").next() == []
     assert "no archive has these topics yet, the stream waits for them: Late" in caplog.text

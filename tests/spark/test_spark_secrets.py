@@ -242,7 +242,8 @@ def test_the_pipeline_and_an_audit_of_its_table_and_no_secret(world: World) -> N
     code, told = world.job("audit", *flags, "--store", store, submit=False)
     assert (code, told["verdict"], told["listed"]) == (0, "sound", [])
     assert told["records"] == len(sent)
-    assert told["table"] == {"messages_in_archive": 2030, "messages_in_table": 2030, "commits_behind": 0}
+    figures = ("messages_in_archive", "messages_in_table", "commits_behind")
+    assert [told["table"][name] for name in figures] == [2030, 2030, 0]
     queues = len({line["queue_id"] for line in sent.values()})
     assert (told["store"]["queues_compared"], told["store"]["messages_behind"]) == (queues, 0)
     assert len(list(world.directory.glob("job-*/events/*"))) == 2

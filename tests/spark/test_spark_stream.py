@@ -108,9 +108,10 @@ def test_every_message_once_over_restarts(scene: Scene) -> None:
 def test_batches_are_as_large_as_asked_for(scene: Scene) -> None:
     scene.grow(30_000)
     scene.archive()
-    batches = [b for b in scene.run(maxMessagesPerTrigger=6000) if b["numInputRows"]]
+    batches = [b["numInputRows"] for b in scene.run(maxMessagesPerTrigger=6000) if b["numInputRows"]]
     assert scene.exact()
     assert len(batches) > 3
+    assert max(batches) <= 6000
     smaller = [b for b in scene.run("b", maxBytesPerTrigger=4 << 20) if b["numInputRows"]]
     assert scene.exact("b")
     assert len(smaller) > 2

@@ -15,6 +15,7 @@ from tiered_jobs.pipeline.queries import Hours, drain, observed
 from tiered_jobs.pipeline.table import Files, Table, checkpoint, keep
 from tiered_jobs.work import Work
 from tiered_spark.columns import COLUMNS
+from tiered_spark.positions import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,9 +111,10 @@ def _commits(batches: list[Any]) -> dict[str, list[int]]:
 
 
 def _offset(text: Any) -> dict[str, int]:
-    """None before the first batch. Spark 4.1 shows offsets as Python does, later ones as JSON."""
+    """The commits that an offset stands behind or inside; none before the first batch. Spark 4.1 shows offsets as Python does,
+    later ones as JSON."""
     try:
         found = json.loads(text) if text else None
     except ValueError:
         found = ast.literal_eval(text)
-    return dict(found or {})
+    return {place: Position.parse(shown).commit for place, shown in dict(found or {}).items()}

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tiered.errors import Corrupt, Refused
 from tiered_spark.enginepaths import lacking
+from tiered_spark.positions import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,16 +145,24 @@ def last_batch(files: Files, layer: str) -> tuple[int | None, int]:
 
 
 def taken(files: Files, layer: str) -> dict[str, int]:
-    """Archive → last commit that a layer made from the archive has taken in; empty before the first batch has ended."""
+    """Archive → last commit that a layer made from the archive has taken in; empty before the first batch has ended.
+    ``Refused`` where the last one took a part of a commit."""
     state = checkpoint(layer)
     ended = _numbers(files.names(f"{state}/commits"))
     if not ended:
         return {}
     url = f"{state}/offsets/{max(ended)}"
     found = _line(files, url, 2, "")
-    if not all(isinstance(commit, int) for commit in found.values()):
-        raise _damaged(url, str(found))
-    return found
+    try:
+        positions = {place: Position.parse(shown) for place, shown in found.items()}
+    except (TypeError, ValueError):
+        raise _damaged(url, str(found)) from None
+    if any(position.queue is not None for position in positions.values()):
+        raise Refused(
+            "the table has a part of a commit: its last run was cut off", file=url, found=found,
+            hint="run the pipeline again, which takes the rest",
+        )  # fmt: skip
+    return {place: position.commit for place, position in positions.items()}
 
 
 def _line(files: Files, url: str, number: int, absent: str) -> dict[str, Any]:
