@@ -208,11 +208,12 @@ def of_local_disk(message: str, error: OSError, *, hint: str, **fields: object) 
     return Invalid(message, hint=hint, found=found, **fields)
 
 
-def not_installed(what: str, package: str, extra: str) -> Invalid:
-    """The error where ``what`` needs a package of one of the extras that is not there: one text, one exit code."""
+def not_installed(what: str, package: str, extra: str = "") -> Invalid:
+    """The error where ``what`` needs a package that is not there: one text, one exit code. ``extra``: ours that brings it."""
+    ours = f"pip install 'rocketmq-tiered[{extra}]', or make install-{extra} in a checkout"
     return Invalid(
         f"{what} requires the package {package}, which is not installed",
-        hint=f"pip install 'rocketmq-tiered[{extra}]', or make install-{extra} in a checkout",
+        hint=ours if extra else f"install it where tiered runs, as the documents of {what} say",
     )
 
 

@@ -70,17 +70,18 @@ def test_topics_by_pattern_and_rocketmqs_own_by_their_very_name() -> None:
 def test_an_unknown_kind_comes_with_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [
         EntryPoint("file", "x:Y", kinds.REGISTERED),
-        EntryPoint("kafka", "no.such:Kind", kinds.REGISTERED),
+        EntryPoint("kafka", "tiered.no_such:Kind", kinds.REGISTERED),
+        EntryPoint("theirs", "no.such:Kind", kinds.REGISTERED),
     ]
 
     def entry_points(group: str, name: str | None = None) -> list[EntryPoint]:
         return [p for p in points if p.group == group and name in (None, p.name)]
 
     monkeypatch.setattr(kinds, "entry_points", entry_points)
-    with pytest.raises(Invalid, match=r"expected=file, kafka.*did you mean kafka") as refused:
+    with pytest.raises(Invalid, match=r"expected=file, kafka, theirs.*did you mean kafka") as refused:
         find_kind("kafak")
     assert refused.value.fields["found"] == "kafak"
-    with pytest.raises(
-        Invalid, match=r"requires the package no, which is not installed.*rocketmq-tiered\[kafka\]"
-    ):
+    with pytest.raises(Invalid, match=r"which is not installed.*rocketmq-tiered\[kafka\]"):
         find_kind("kafka")
+    with pytest.raises(Invalid, match=r"requires the package no, which.*documents of sink kind 'theirs'"):
+        find_kind("theirs")

@@ -116,5 +116,7 @@ def find_kind(name: str) -> SinkKind:
     try:
         made: SinkKind = found.load()()
     except ImportError as error:
-        raise not_installed(f"sink kind '{name}'", error.name or str(error), name) from error
+        # Kinds that another package brings have no extra of ours.
+        extra = name if found.module.startswith("tiered.") else ""
+        raise not_installed(f"sink kind '{name}'", error.name or str(error), extra) from error
     return ShapedKind(made)
