@@ -11,7 +11,9 @@ import pytest
 
 from tests.kit.assemble import KEYS, Assembly, Counting, assemble, live_rows, memory
 from tests.kit.pipeline import PREPARED, Crafted
+from tiered.archive.checkpoint.format import Manifest
 from tiered.archive.checkpoint.store import write_checkpoint
+from tiered.archive.read import verify as verify_module
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Report, Verifier
@@ -21,6 +23,7 @@ from tiered.clock import ManualClock
 from tiered.errors import Corrupt, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
+from tiered.provider.base import Provider
 from tiered.provider.memory import MemoryObjects, MemoryProvider
 
 ORDERS = MessageQueue("Orders", 0)
@@ -237,6 +240,28 @@ def test_a_deleted_checkpoint_leaves_shards_that_are_told(daemon: Assembly, stor
     report = verify(daemon, store, deep=False)
     assert [n.key for n in report.notes] == [KEYS.key(s.path) for s in manifest.shards]
     assert report.sound, "readers lose nothing"
+
+
+def test_what_was_collected_between_the_listing_and_the_look_is_no_damage(
+    daemon: Assembly, store: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = write_checkpoint(store, KEYS, daemon.log.store, None, lambda: KEYS.shard(1, b"\x08" * 16))
+    real = verify_module.read_manifest
+
+    def collected_before(provider: Provider, key: str) -> Manifest:
+        store.delete(manifest.key)
+        return real(provider, key)
+
+    monkeypatch.setattr(verify_module, "read_manifest", collected_before)
+    assert Verifier(opened(daemon, store), newer=lambda: daemon.state).run(deep=False).damage == []
+
+
+def test_what_a_newer_fold_does_not_need_is_no_damage(daemon: Assembly, store: Counting) -> None:
+    key = data_keys(daemon, store)[0]
+    store.delete(key)
+    view, nothing = opened(daemon, store), ArchiveState(MemoryStore())
+    assert {d.key for d in Verifier(view, newer=lambda: daemon.state).run(deep=False).damage} == {key}
+    assert Verifier(view, newer=lambda: nothing).run(deep=False).damage == []
 
 
 def test_the_rest_is_verified_as_it_was_before_a_damaged_commit(daemon: Assembly, store: Counting) -> None:

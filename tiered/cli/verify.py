@@ -65,7 +65,8 @@ def command(
             total = sum(1 for _ in opened.view.state.objects())
             with out.progress("verifying objects", total) as advance:
                 workers = _workers(opened, processes) if deep else None
-                return Verifier(opened.view, advance, wait, workers=workers).run(deep=deep)
+                newer = (lambda: opened.reader.follow().state) if as_of is None else None
+                return Verifier(opened.view, advance, wait, workers=workers, newer=newer).run(deep=deep)
 
     before = None
     try:

@@ -19,12 +19,12 @@ from tiered.archive.care.lostkeys import put_lost_keys
 from tiered.archive.care.notes import Notebook
 from tiered.archive.care.othercopy import OtherCopy, fitting_commit
 from tiered.archive.care.rebuild import rebuilt
-from tiered.archive.care.walk import is_needed
 from tiered.archive.keys import Area, CommitKey, ObjectKey, parse
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
 from tiered.archive.log.writer import CommitLog
+from tiered.archive.read.besides import is_needed
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.runs import is_segment
 from tiered.archive.rewrite.merge import MergeOptions, replaced

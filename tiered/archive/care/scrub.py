@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tiered.archive.care.notes import DamagedKey, Notebook, Notes, Pass, figures_of, said_of_notes, shown
-from tiered.archive.care.walk import UNREADABLE, Seen, Walk, is_needed, said_of, unreadable
+from tiered.archive.care.walk import UNREADABLE, Seen, Walk, said_of, unreadable
 from tiered.archive.keys import CheckpointKey, CommitKey, parse
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn
 from tiered.archive.log.reader import LogReader
+from tiered.archive.read.besides import is_needed
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import Clock
 from tiered.crashpoint import ScrubPoint, reach

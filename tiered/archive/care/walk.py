@@ -17,6 +17,7 @@ from tiered.archive.care.loose import LooseChecks
 from tiered.archive.keys import Area, CommitKey, IdentityKey, ObjectKey, build, parse
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
+from tiered.archive.read.besides import is_needed, needs_path
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.held import Range, all_of
 from tiered.archive.read.runs import is_segment
@@ -154,14 +155,7 @@ class Walk:
 
     def _needed(self, path: str) -> bool:
         """Whether the fold, as it is now, still needs a path."""
-        fold, made = self._state(), parse(path)
-        if isinstance(made, CommitKey):
-            head = fold.head()
-            return head is not None and (made.seq >= head.floor or self._holds_messages(made.seq))
-        if isinstance(made, ObjectKey) and made.area in (Area.DATA, Area.SEGMENT):
-            item = fold.object_at(path)
-            return item is not None and is_needed(item)
-        return not fold.is_retired(path)
+        return needs_path(self._state(), path)
 
     def _one(self, path: str, stored: Stored) -> Iterator[Seen]:
         """A path that was listed."""
@@ -316,11 +310,6 @@ def unreadable(reader: LogReader, path: str, error: TieredError) -> Corrupt | No
         return None
     reader.provider.get(reader.keys.identity, 0, 1)
     return Corrupt(UNREADABLE, key=key, found=error.said)
-
-
-def is_needed(item: ObjectState) -> bool:
-    """Whether runs lie in an object, live or closed, so that its bytes must be there."""
-    return item.references > 0 and item.retired_by is None
 
 
 def _commit_path(seq: int) -> str:

@@ -1,17 +1,19 @@
-"""What lies beside the log and its objects and has a checksum of its own: projections by key and standing orders; and what
-has to agree inside the fold: maps of sinks."""
+"""What lies beside the log and its objects and has a checksum of its own: projections by key and standing orders; what
+has to agree inside the fold: maps of sinks; and what a fold still needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tiered.archive.keys import Area, BackfillKey, HoldKey, SinkKey, TableKey, parse
+from tiered.archive.keys import Area, BackfillKey, CommitKey, HoldKey, ObjectKey, SinkKey, TableKey, parse
 from tiered.archive.read.projection import read_projection
 from tiered.archive.read.view import View
 from tiered.archive.standing import BACKFILL, ORDER_KINDS, OrderKind, check_order
 from tiered.archive.state.keys import SINK_MAP, queue_of
 from tiered.archive.state.sinkmaps import unpack_map
 from tiered.archive.state.sinks import sink_queues, sinks
+from tiered.archive.state.values import ObjectState
+from tiered.archive.state.view import ArchiveState
 from tiered.errors import Corrupt, NotFound, Refused
 
 Looked = tuple[str, Corrupt | NotFound | Refused | None]
@@ -94,3 +96,21 @@ def _orders(archive: View, kind: OrderKind) -> dict[str, bytes | None]:
         else:
             found[stored.key] = None
     return found
+
+
+def is_needed(item: ObjectState) -> bool:
+    """Whether runs lie in an object, live or closed, so that its bytes must be there."""
+    return item.references > 0 and item.retired_by is None
+
+
+def needs_path(fold: ArchiveState, path: str) -> bool:
+    """Whether this fold still needs what lies under a path."""
+    made = parse(path)
+    if isinstance(made, CommitKey):
+        head = fold.head()
+        seqs = fold.inline_needed(made.seq, made.seq + 1)
+        return head is not None and (made.seq >= head.floor or next(seqs, None) is not None)
+    if isinstance(made, ObjectKey) and made.area in (Area.DATA, Area.SEGMENT):
+        item = fold.object_at(path)
+        return item is not None and is_needed(item)
+    return not fold.is_retired(path)

@@ -6,24 +6,26 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from tiered.archive.ahead import read_each
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
-from tiered.archive.keys import Area, CommitKey, split_key
+from tiered.archive.keys import Area, CheckpointKey, CommitKey, parse, split_key
 from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
 from tiered.archive.read.aliascheck import AliasCheck
-from tiered.archive.read.besides import damaged_maps, damaged_orders, damaged_projections
+from tiered.archive.read.besides import damaged_maps, damaged_orders, damaged_projections, needs_path
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.contentworkers import ContentWorkers
 from tiered.archive.read.strays import ahead_of_log
 from tiered.archive.read.view import View
 from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import ObjectState, RunState
+from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditKind
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, NotFound, TieredError
@@ -88,8 +90,11 @@ class Verifier:
         wait: Callable[[float], object] = lambda seconds: None,
         *,
         workers: ContentWorkers | None = None,
+        newer: Callable[[], ArchiveState] | None = None,
     ) -> None:
+        """``newer``: the fold as it is by now, which may need less than that of ``archive``."""
         self._wait = wait
+        self._newer = newer
         self._workers = workers
         self._named_above: set[str] = (
             set()
@@ -123,7 +128,26 @@ class Verifier:
         self._told_by_aliases(report, limit)
         self._listed(report, limit)
         self._besides(report, limit, deep=deep)
+        if self._newer is not None and report.damage:
+            fold = self._newer()
+            report.damage = [damage for damage in report.damage if self._is_still(damage, fold)]
         return report
+
+    def _is_still(self, damage: Damage, fold: ArchiveState) -> bool:
+        """Whether what was found wrong is still needed: beside a writer objects are retired, and deleted, meanwhile."""
+        path = self._archive.keys.path(damage.key)
+        if path is None or parse(path) is None:
+            return True
+        if not needs_path(fold, path):
+            return False
+        if isinstance(
+            parse(path), CheckpointKey
+        ):  # collected: nothing names it any more, not even as retired
+            with suppress(NotFound):
+                self._archive.log.provider.head(damage.key)
+                return True
+            return False
+        return True
 
     def _besides(self, report: Report, limit: int, *, deep: bool) -> None:
         """Projections by key, maps of sinks, and standing orders."""
