@@ -284,6 +284,18 @@ MUTANTS = (
         "tests/unit/test_readback.py::test_the_hold_lets_go_of_what_was_seen_in_one_listing",
     ),
     Mutant(
+        "tiered/archive/log/readback.py",
+        " or not has_all(end, seen):\n",
+        ":\n",
+        "tests/unit/test_readback.py::test_a_start_begins_anew_where_the_bucket_ends_if_the_broker_has_the_rest",
+    ),
+    Mutant(
+        "tiered/opening/compare.py",
+        "    return min(reached, source.max_offset()) >= max(first, last)\n",
+        "    return True\n",
+        "tests/unit/test_lineage.py::test_whether_broker_and_hold_have_every_byte_between_two_heads",
+    ),
+    Mutant(
         "tiered/archive/log/line.py",
         "        if found != encoded.length:\n",
         "        if False:\n",

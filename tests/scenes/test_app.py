@@ -665,3 +665,27 @@ def test_a_stall_on_a_machine_without_time_says_so(broker: Crafted) -> None:
     assert "the machine has no time for this process" in one._is_ready()[1]
     one._halted = "a record is too large"
     assert "a record is too large; the machine has no time" in str(one._watch.problem())
+
+
+def test_what_a_store_never_kept_is_archived_again_by_the_next_start(
+    broker: Crafted, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The process was killed before it looked for its last commits, which something had answered for in the store's place."""
+
+    def once() -> Daemon:
+        with ExitStack() as stack:
+            one = daemon(broker, "memory://app-unkept")
+            assert one.run(stack) == 0
+        return one
+
+    once()
+    store = store_of("app-unkept")
+    kept = {stored.key for stored in store.list("")}
+    broker.send()
+    once()
+    for key in [stored.key for stored in store.list("") if stored.key not in kept]:
+        store.delete(key)
+    assert once()._metrics.value("tiered_vanished_total") == 1
+    assert any("their messages are archived again" in getattr(r, "error", "") for r in caplog.records)
+    assert sum(q.messages for q in open_log(store, ManualClock()).proven().queues()) == 21
+    assert once()._metrics.value("tiered_vanished_total") == 0

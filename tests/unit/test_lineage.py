@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 
 from tests.kit.assemble import Assembly, Counting, assemble, memory, progress_of
 from tests.kit.pipeline import Crafted
+from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.checksum import crc32c
 from tiered.errors import Refused
 from tiered.model import MessageQueue, PhysicalOffset, Progress
 from tiered.opening import lineage as lineage_module
+from tiered.opening.compare import has_all
 from tiered.opening.lineage import ArchivedRecord, MarkVerdict, Relation, check_mark, compare, last_identical
 from tiered.settings import Hold, Source
 from tiered.source.local import LocalCommitLog
@@ -518,3 +521,27 @@ def test_a_broker_reinstalled_under_the_running_daemon_is_refused(case: Case) ->
     with pytest.raises(Refused, match="reinstalled under the running daemon"):
         daemon.settle()
     assert daemon.rows() == rows
+
+
+def test_whether_broker_and_hold_have_every_byte_between_two_heads(case: Case) -> None:
+    case.broker.send()
+    case.broker.roll()
+    case.broker.send()
+    daemon = case.archive_all()
+    seen = daemon.state.head()
+    assert seen is not None
+
+    def at(offset: int) -> Head:
+        return replace(seen, progress={1: replace(seen.progress[1], physical_offset=PhysicalOffset(offset))})
+
+    end = seen.progress[1].physical_offset
+    assert has_all(daemon.source, at(0), seen)
+    assert not has_all(daemon.source, at(0), at(end + 1)), "it lost a tail as well"
+    assert not has_all(daemon.source, replace(at(0), lineage=2), seen)
+    assert not has_all(daemon.source, replace(seen, progress={}), seen)
+    source = daemon.source
+    first = source.files()[0].end
+    min((case.broker.store / "commitlog").iterdir()).unlink()
+    again = case.daemon().source
+    assert not has_all(again, at(0), seen)
+    assert has_all(again, at(first), seen)

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from tests.kit.assemble import KEYS, Counting, Heard, memory, open_log, put
+from tiered.archive.log import readback
 from tiered.archive.log.marks import progress_edit
 from tiered.archive.log.planned import PlannedCommit
-from tiered.archive.log.readback import READ_BACK_BYTES, READ_BACK_COMMITS, READ_BACK_SECONDS
+from tiered.archive.log.readback import READ_BACK_BYTES, READ_BACK_COMMITS, READ_BACK_SECONDS, CommitReadBack
 from tiered.archive.log.writer import Claim, CommitLog
 from tiered.clock import ManualClock
 from tiered.codec.types import Buffer
-from tiered.errors import Corrupt, Fenced
+from tiered.errors import Corrupt, Fenced, Refused
 from tiered.metadata.memory import MemoryStore
 from tiered.model import PhysicalOffset
 from tiered.provider.base import Provider, Stored
@@ -157,3 +158,54 @@ def test_a_process_that_ends_looks_once_and_waits_for_no_store(scene: Scene) -> 
     scene.log.read_back.step_once()
     scene.log.read_back.step_once()
     assert scene.released == [100]
+
+
+def started_again(scene: Scene) -> CommitReadBack:
+    """A new process with the same local state, which has not folded yet."""
+    store = scene.log.store
+    return open_log(scene.bucket, scene.clock, store=store, events=scene.heard, follow=False).read_back
+
+
+def test_a_start_begins_anew_where_the_bucket_ends_if_the_broker_has_the_rest(scene: Scene) -> None:
+    scene.commit(4)
+    for seq in (3, 4):
+        scene.bucket.inner.delete(KEYS.commit(seq))
+    again, asked = started_again(scene), list[tuple[int, int]]()
+    assert not again.forget_lost_end(
+        scene.log.store, lambda end, seen: asked.append((end.seq, seen.seq)) or False
+    )
+    with pytest.raises(Refused, match="ends before"):
+        scene.log.reader.fold(scene.log.store)
+    assert (asked, scene.heard.vanished) == ([(2, 4)], [])
+    assert again.forget_lost_end(scene.log.store, lambda end, seen: True)
+    head = scene.log.reader.fold(scene.log.store)
+    assert head is not None
+    assert head.seq == 2
+    (vanished,) = scene.heard.vanished
+    assert vanished.fields["expected"] == "commits 3 to 4"
+    assert not again.forget_lost_end(scene.log.store, lambda end, seen: True), "it agrees with the bucket"
+
+
+def test_more_than_was_ever_unseen_is_a_bucket_that_lost_what_it_had(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.commit(4)
+    for seq in (3, 4):
+        scene.bucket.inner.delete(KEYS.commit(seq))
+    monkeypatch.setattr(readback, "READ_BACK_COMMITS", 1)
+    assert not started_again(scene).forget_lost_end(scene.log.store, lambda end, seen: True)
+
+
+def test_a_start_tells_of_commits_that_are_gone_before_later_ones(scene: Scene) -> None:
+    scene.commit(4)
+    again, head = started_again(scene), scene.log.tip
+    scene.bucket.calls.clear()
+    again.look_for_holes(head)
+    assert (scene.bucket.calls, scene.heard.vanished) == ([("list", KEYS.commit_prefix)], [])
+    scene.bucket.inner.delete(KEYS.commit(2))
+    scene.bucket.inner.put(KEYS.commit(3), [b""], create_only=False)
+    again.look_for_holes(head)
+    (error,) = scene.heard.vanished
+    assert (error.fields["expected"], error.hint) == (
+        "commits 2 to 3", "run tiered repair while the broker still has their messages",
+    )  # fmt: skip

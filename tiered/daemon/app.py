@@ -41,6 +41,7 @@ from tiered.daemon.writepath import Archiving
 from tiered.errors import Denied, Fenced, NotFound, Refused, TieredError, Unavailable
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
+from tiered.opening.compare import has_all
 from tiered.replay.running import ReplayServices as Replay
 from tiered.service import DONE, Next, Service, pause
 from tiered.source.base import CommitLogSource, Wait
@@ -147,6 +148,7 @@ class Daemon:
                 self._state,
                 self._give_up,
                 self._outages,
+                has_all=partial(has_all, source),
             ),
         )
         if parts is None:

@@ -20,6 +20,7 @@ from tiered.archive.log.localfiles import (
     load_writer_id,
     record_known_archive,
 )
+from tiered.archive.log.readback import HasAll
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import ResendEvents, Resending
 from tiered.archive.log.writer import CommitLog
@@ -82,10 +83,12 @@ def open_parts(
     outages: Outages,
     *,
     create: bool = True,
+    has_all: HasAll = lambda end, seen: False,
 ) -> Parts:
     """Open store, fold and log; nothing is written to the archive but its identity and the probe's objects.
 
-    ``create``: make the archive if it is not there; else ``NotFound``.
+    ``create``: make the archive if it is not there; else ``NotFound``. ``has_all``: whether what the bucket lacks can be
+    archived again.
     """
     watched: list[Watched] = []
 
@@ -134,7 +137,10 @@ def open_parts(
         random_bytes=os.urandom,
         recent_queues=_recent_queues(settings),
     )
+    if commit_log.read_back.forget_lost_end(store, has_all):
+        shadow.clear()
     head = commit_log.follow()
+    commit_log.read_back.look_for_holes(head)
     log.info("archive opened", extra={"archive": provider.url, "head": head.seq if head else None})
     objects = ObjectReader(provider, keys, identity.archive_id, cache_bytes=settings.writer_table_cache_bytes)
     return Parts(settings, clock, metrics, provider, store, shadow, commit_log, objects, give_up, weak)

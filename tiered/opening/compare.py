@@ -52,6 +52,19 @@ def compare_with_archive(
     )
 
 
+def has_all(source: DatedLog, end: Head, seen: Head) -> bool:
+    """Whether the broker or its hold has every byte from where ``end`` stands to where ``seen`` does, in one lineage."""
+    lineage = seen.lineage
+    if end.lineage != lineage or lineage not in end.progress or lineage not in seen.progress:
+        return False
+    first, last = (head.progress[lineage].physical_offset for head in (end, seen))
+    reached = first
+    for file in source.files():
+        if file.base <= reached < file.end:
+            reached = file.end - file.missing
+    return min(reached, source.max_offset()) >= max(first, last)
+
+
 def rewritten_gap(source: ComparedLog, state: ArchiveState, lineage: int) -> PhysicalOffset | None:
     """Where the broker has written over bytes of this lineage that were recorded as a gap.
 

@@ -11,11 +11,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.log.named import commits_listed
 from tiered.archive.log.planned import PlannedCommit
 from tiered.archive.log.reader import LogReader, commits_lost
 from tiered.archive.log.resending import Resending
+from tiered.archive.log.standin import stand_in
+from tiered.archive.state.scope import Scope
+from tiered.archive.state.values import Head
+from tiered.archive.state.view import ArchiveState
+from tiered.codec.format.commit import COMMIT_FOOTER_BYTES
 from tiered.errors import Conflict, Invalid, Unavailable
+from tiered.metadata.base import MetadataStore
 from tiered.model import PhysicalOffset
 from tiered.provider.resolve import bind
 
@@ -26,7 +33,12 @@ READ_BACK_BYTES = 16 * 1024 * 1024
 READ_BACK_SECONDS = 60.0
 """How long a commit is in hand where few follow it."""
 
+LOOKED_AT_START = 1000
+"""How many of the newest commits a start looks for: one page of a listing."""
+
 LetGo = Callable[[PhysicalOffset], None]
+HasAll = Callable[[Head, Head], bool]
+"""Whether the broker or its hold has every byte from where the first head ends to where the second does."""
 
 log = logging.getLogger("tiered.archive")
 
@@ -107,6 +119,50 @@ class CommitReadBack:
                 log.warning("stopped before the last commits were looked for", extra={"error": str(error)})
                 return
             self._seen()
+
+    def forget_lost_end(self, store: MetadataStore, has_all: HasAll) -> bool:
+        """At a start: whether the bucket lacks the newest commits of the local fold, and their messages can be archived again.
+        ``store`` is empty then.
+
+        A process that is killed before it looked leaves no more than may be in hand, and their messages in the hold. More is
+        nothing that a store never kept: what is missing then was there, and the fold is refused as before.
+        """
+        reader, seen = self._reader, ArchiveState(store).head()
+        if seen is None or seen.archive_id != reader.identity.archive_id:
+            return False
+        if reader.read(seen.seq) is not None or reader.checkpoint_above(seen.seq - 1):
+            return False
+        end = LogReader(reader.provider, reader.keys, reader.identity).fold(PartialStore(Scope({})))
+        if end is None or not 0 < seen.seq - end.seq <= READ_BACK_COMMITS or not has_all(end, seen):
+            return False
+        store.clear()
+        store.cleared = f"commits {end.seq + 1} to {seen.seq} of it are not in the bucket"
+        vanished = Unavailable(
+            "the store does not have the newest commits that it had answered for: their messages are archived again",
+            key=reader.keys.commit(end.seq + 1), expected=f"commits {end.seq + 1} to {seen.seq}", found="nothing",
+            hint="find out what answers in the store's place, or deletes from the bucket",
+        )  # fmt: skip
+        self._resending.events.read_back(vanished)
+        return True
+
+    def look_for_holes(self, head: Head | None) -> None:
+        """At a start: tell of commits that the local fold has and the bucket lacks, although later ones are there."""
+        if head is None:
+            return
+        reader, lowest = self._reader, head.floor + 1 if head.floor else 0
+        first = max(lowest, head.seq + 1 - LOOKED_AT_START)
+        lengths = commits_listed(reader.provider, reader.keys, first, head.seq)
+        short = (seq for seq in range(first, head.seq + 1) if lengths.get(seq, 0) < COMMIT_FOOTER_BYTES)
+        gone = [
+            seq
+            for seq in short
+            if stand_in(reader, seq) is None and (seq in lengths or not reader.is_there(seq))
+        ]
+        if gone:
+            named = next(seq for seq in range(gone[0] + 1, head.seq + 2) if seq not in gone)
+            error = commits_lost(reader.keys, gone[0], named)
+            error.hint = "run tiered repair while the broker still has their messages"
+            self._resending.events.read_back(error)
 
     def _seen(self) -> None:
         self._unread.clear()
