@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tiered.archive.log.readback import READ_BACK_COMMITS, READ_BACK_SECONDS
 from tiered.gateway.nodes.placement import ranked
 from tiered.membership.base import RENEWALS, Card, MemberState
 from tiered.membership.bucket import encode_lease
@@ -68,7 +69,8 @@ class Written:
 
 def written(pace: int, interval_seconds: float) -> Written:
     """By the sums of deploy/costs.md. Every interval has a flush; what is merged or sealed is read and written again in pieces
-    of ``dispatch.object_bytes``; days are sealed, at least one file a topic."""
+    of ``dispatch.object_bytes``; days are sealed, at least one file a topic. Commits are read back in
+    listings, which are charged as writes, and each object by itself."""
     settings, flushes = DEFAULTS.dispatch, MONTH_SECONDS / interval_seconds
     flush_bytes = pace * interval_seconds
     data = 0 if flush_bytes <= settings.inline_bytes else -(-flush_bytes // settings.object_bytes)
@@ -79,10 +81,11 @@ def written(pace: int, interval_seconds: float) -> Written:
     pieces = FLEET.rewrites * pace * FLEET.stored_share * MONTH_SECONDS / settings.object_bytes
     stored = pace * FLEET.stored_share * DAY_SECONDS * FLEET.keep_days
     commits = DEFAULTS.gc.commit_retention_ms / 1000 / interval_seconds
+    looks = min(flushes, max(flushes / READ_BACK_COMMITS, MONTH_SECONDS / READ_BACK_SECONDS))
     files = FLEET.topics_a_broker * FLEET.keep_days + stored / DEFAULTS.seal.segment_bytes
     return Written(
-        writes=flushes * (1 + data) + 2 * checkpoints + pieces,
-        reads=flushes + pieces,
+        writes=flushes * (1 + data) + 2 * checkpoints + pieces + looks,
+        reads=flushes * (1 + data) + pieces,
         commits=commits,
         objects=commits + data * DAY_SECONDS / interval_seconds + files,
         stored_bytes=stored,

@@ -17,6 +17,7 @@ import sys
 
 import ageing_scenarios
 import forgetting_scenarios
+import keeping
 import log_scenarios
 import rewind_scenarios
 import sinking_scenarios
@@ -29,6 +30,7 @@ SCENARIOS = {
     **ageing_scenarios.S,
     **forgetting_scenarios.S,
     **sinking_scenarios.S,
+    **keeping.S,
 }
 SHORT = (
     "core-small",
@@ -43,6 +45,7 @@ SHORT = (
     *ageing_scenarios.SHORT,
     *forgetting_scenarios.SHORT,
     *sinking_scenarios.SHORT,
+    *keeping.SHORT,
 )
 DAEMONS = (  # whether there may be a fence for ever, whether there may be one, and the daemons
     (False, False, {"TW": 3, "gap": 2, "beat": 0, "respawn": True}),

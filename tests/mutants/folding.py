@@ -290,6 +290,12 @@ MUTANTS = (
         "tests/unit/test_readback.py::test_a_start_begins_anew_where_the_bucket_ends_if_the_broker_has_the_rest",
     ),
     Mutant(
+        "tiered/archive/log/readback.py",
+        "        if self._release is not None and not self._gone:\n",
+        "        if self._release is not None:\n",
+        "tests/unit/test_readback.py::test_a_start_tells_of_commits_that_are_gone_before_later_ones",
+    ),
+    Mutant(
         "tiered/opening/compare.py",
         "    return min(reached, source.max_offset()) >= max(first, last)\n",
         "    return True\n",

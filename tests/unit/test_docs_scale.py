@@ -30,9 +30,9 @@ def test_the_page_has_the_tables_of_the_script_and_no_others() -> None:
 def test_sums_are_those_of_the_page_on_costs() -> None:
     """One write a flush up to 1 MiB, two above; a tenth with ten seconds."""
     small, large = written(10_000, 1.0), written(4 * MIB, 1.0)
-    assert MONTH_SECONDS < small.writes < 1.02 * MONTH_SECONDS
+    assert MONTH_SECONDS < small.writes < 1.03 * MONTH_SECONDS
     pieces = FLEET.rewrites * 4 * MIB * FLEET.stored_share * MONTH_SECONDS / DEFAULTS.dispatch.object_bytes
-    assert 2 * MONTH_SECONDS < large.writes - pieces < 2.02 * MONTH_SECONDS
+    assert 2 * MONTH_SECONDS < large.writes - pieces < 2.03 * MONTH_SECONDS
     assert abs(written(10_000, 10.0).commits - small.commits / 10) < 1
     assert cold_reads(2 * MIB)[1] == FLEET.cold_share * 2 * MIB * FLEET.stored_share * MONTH_SECONDS
 

@@ -53,9 +53,13 @@ HOLDS = (
     "sink-crash",
     "sink-two",
     "sink-both",
+    "unkept",
 )
 FAILS = {
     "mut-counted": "I1/I2/I4",
+    "unkept-unseen": "L3",
+    "unkept-hole": "L3",
+    "unkept-late": "I1",
     "mut-fence": "I4",
     "mut-retire": "I3",
     "mut-floor": "I2",

@@ -209,3 +209,10 @@ def test_a_start_tells_of_commits_that_are_gone_before_later_ones(scene: Scene) 
     assert (error.fields["expected"], error.hint) == (
         "commits 2 to 3", "run tiered repair while the broker still has their messages",
     )  # fmt: skip
+    again.release(scene.let_go, PhysicalOffset(400))
+    again.step()
+    assert scene.released == [], "the hold may have their messages alone"
+    for seq in (2, 3):
+        scene.bucket.inner.put(KEYS.commit(seq), scene.made[seq - 1].parts, create_only=False)
+    again.step()
+    assert scene.released == [400]

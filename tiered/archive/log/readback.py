@@ -21,7 +21,7 @@ from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.commit import COMMIT_FOOTER_BYTES
-from tiered.errors import Conflict, Invalid, Unavailable
+from tiered.errors import Conflict, Invalid, NotFound, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.model import PhysicalOffset
 from tiered.provider.resolve import bind
@@ -69,6 +69,7 @@ class CommitReadBack:
         self._since = 0.0
         self._release: tuple[LetGo, PhysicalOffset] | None = None
         self._released = PhysicalOffset(0)
+        self._gone: list[int] = []
 
     def add(self, planned: PlannedCommit) -> None:
         """A commit that was answered for just now. Where as much is in hand as may be, all of it is looked for: errors as of
@@ -146,27 +147,39 @@ class CommitReadBack:
         return True
 
     def look_for_holes(self, head: Head | None) -> None:
-        """At a start: tell of commits that the local fold has and the bucket lacks, although later ones are there."""
+        """At a start: tell of commits that the local fold has and the bucket lacks, although later ones are there.
+
+        The hold lets go of nothing before ``repair`` has mended them: it may have their messages alone."""
         if head is None:
             return
         reader, lowest = self._reader, head.floor + 1 if head.floor else 0
         first = max(lowest, head.seq + 1 - LOOKED_AT_START)
         lengths = commits_listed(reader.provider, reader.keys, first, head.seq)
         short = (seq for seq in range(first, head.seq + 1) if lengths.get(seq, 0) < COMMIT_FOOTER_BYTES)
-        gone = [
-            seq
-            for seq in short
-            if stand_in(reader, seq) is None and (seq in lengths or not reader.is_there(seq))
-        ]
+        self._gone = gone = [seq for seq in short if self._is_gone(seq)]
         if gone:
             named = next(seq for seq in range(gone[0] + 1, head.seq + 2) if seq not in gone)
             error = commits_lost(reader.keys, gone[0], named)
             error.hint = "run tiered repair while the broker still has their messages"
             self._resending.events.read_back(error)
 
+    def _is_gone(self, seq: int) -> bool:
+        """Whether nothing that could be a commit lies under its number, or stands for it."""
+        reader = self._reader
+        try:
+            length = reader.provider.head(reader.keys.commit(seq)).length
+        except NotFound:
+            length = 0
+        return length < COMMIT_FOOTER_BYTES and stand_in(reader, seq) is None
+
     def _seen(self) -> None:
         self._unread.clear()
-        if self._release is not None:
+        if self._gone:
+            try:
+                self._gone = [seq for seq in self._gone if self._is_gone(seq)]
+            except (Unavailable, Invalid) as error:
+                log.debug("lost commits cannot be looked for now", extra={"error": str(error)})
+        if self._release is not None and not self._gone:
             let_go, up_to = self._release
             let_go(up_to)
             self._release = None
