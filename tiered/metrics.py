@@ -7,6 +7,7 @@ well while nothing is committed. Any thread may update; ``expose`` renders the P
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 
 from tiered.arrayhistogram import ArrayHistogram
@@ -364,6 +365,10 @@ class Metrics(GatewayMetrics):
         )
         self.stuck = self._gauge("stuck", "1 while a step of this worker does not return", "service")
         self.service_errors = self._counter("service_errors", "Errors of workers, by kind", "service", "kind")
+        self.log_dropped = self._gauge(
+            "log_lines_dropped", "Lines of the log that standard error did not take, since the start"
+        )
+        self.log_dropped.set_function(lambda: getattr(sys.stderr, "dropped", 0))
         self.build = self._gauge("build_info", "1, labelled with the program's version", "version")
         self.build.labels(__version__).set(1)
         self.broker = self._gauge(

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.s3server
 DAY = 86_400
 
 
-@pytest.mark.parametrize("engine", ["obstore", "boto3"])
+@pytest.mark.parametrize("engine", ["direct", "boto3"])
 def test_an_archive_on_s3_is_collected_and_its_first_commits_are_removed(
     s3_server: S3Server, tmp_path: Path, engine: str
 ) -> None:
@@ -78,7 +78,7 @@ def test_an_archive_on_s3_is_collected_and_its_first_commits_are_removed(
     provider.close()
 
 
-@pytest.mark.parametrize("engine", ["obstore", "boto3"])
+@pytest.mark.parametrize("engine", ["direct", "boto3"])
 def test_a_commits_age_is_by_the_stores_clock_whatever_this_hosts_says(
     s3_server: S3Server, tmp_path: Path, engine: str
 ) -> None:

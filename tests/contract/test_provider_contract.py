@@ -22,13 +22,13 @@ from tiered.provider.probe import probe
 from tiered.provider.resolve import create_root
 from tiered.settings import MIB, Store
 
-MOTO = ("moto", "moto-obstore")
+MOTO = ("moto", "moto-boto3")
 DRIVERS = [
     "memory",
     "posix",
     *(pytest.param(name, marks=pytest.mark.moto) for name in MOTO),
     pytest.param("versitygw", marks=pytest.mark.s3server),
-    pytest.param("versitygw-obstore", marks=pytest.mark.s3server),
+    pytest.param("versitygw-boto3", marks=pytest.mark.s3server),
     "fsspec-local",
     "fsspec-memory",
     pytest.param("fsspec-s3fs", marks=pytest.mark.s3server),
@@ -73,9 +73,9 @@ def provider(
     elif kind == "fsspec-memory":
         opened = open_provider(f"fsspec+memory://{uuid.uuid4()}/root", Store(), CLOCK)
     else:
-        server = servers("versitygw" if kind == "fsspec-s3fs" else kind.removesuffix("-obstore"))
+        server = servers("versitygw" if kind == "fsspec-s3fs" else kind.removesuffix("-boto3"))
         url = server.url(server.bucket(), "some/root")
-        engine = "obstore" if kind.endswith("-obstore") else "boto3"
+        engine = "boto3" if kind.endswith("-boto3") else "direct"
         opened = open_provider(
             f"fsspec+{url}" if kind == "fsspec-s3fs" else url,
             server.store(multipart_bytes=5 * MIB, engine=engine),

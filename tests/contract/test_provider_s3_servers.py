@@ -15,6 +15,7 @@ from tiered.errors import Conflict, Invalid, Unavailable
 from tiered.provider.open import open_driver, open_provider
 from tiered.provider.resolve import put_own
 from tiered.provider.s3 import S3Provider
+from tiered.provider.s3answers import StoreAnswers
 from tiered.provider.s3client import make_client, make_session
 from tiered.settings import MIB
 
@@ -155,7 +156,7 @@ def test_an_assumed_role_signs_the_requests(monkeypatch: pytest.MonkeyPatch, tmp
     with moto_server(tmp_path) as moto:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", moto.endpoint)
         role = "arn:aws:iam::123456789012:role/archiver"
-        client = make_client(moto.store(), make_session(moto.store(role_arn=role)))
+        client = make_client(moto.store(), make_session(moto.store(role_arn=role)), StoreAnswers())
         credentials = client._request_signer._credentials.get_frozen_credentials()
         assert credentials.token
         assert credentials.access_key not in (ACCESS, "")

@@ -43,7 +43,7 @@ MODULES = (
     *(f"tiered.cli.{verb}" for verb in VERBS),
     "tiered.provider.posix",
     "tiered.provider.s3",
-    "tiered.provider.s3obstore",
+    "tiered.provider.s3ranges",
     "tiered.metadata.rocksdb",
 )
 EXEC_ONLY = ("LD_", "PYTHON", "MALLOC_", "OPENBLAS_", "OMP_", "LC_", "LANG", "TZ")

@@ -56,6 +56,18 @@ MUTANTS = (
         f"{_DAEMON_SHELL}::test_first_signal_stops_second_exits",
     ),
     Mutant(
+        "tiered/stderr.py",
+        " or self._size + len(text) > self._room:",
+        ":",
+        "tests/unit/test_stderr.py::test_what_finds_no_room_is_dropped_counted_and_told",
+    ),
+    Mutant(
+        "tiered/daemon/logs.py",
+        "        unblock()\n",
+        "        pass\n",
+        "tests/unit/test_stderr.py::test_a_process_ends_although_nobody_reads_its_stderr",
+    ),
+    Mutant(
         "tiered/daemon/logs.py",
         "            return self._redact(json.dumps(event, default=self._text, ensure_ascii=False))\n",
         "            return json.dumps(event, default=self._text, ensure_ascii=False)\n",

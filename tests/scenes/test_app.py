@@ -70,6 +70,20 @@ def store_of(name: str) -> MemoryProvider:
     return MemoryProvider(name, SystemClock(), named_objects(name))
 
 
+def test_after_a_fatal_error_the_process_ends_although_closing_hangs(
+    broker: Crafted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tiered.daemon.app.FATAL_SECONDS", 0.01)
+    one, ended, codes = daemon(broker, "memory://app-fatal"), threading.Event(), list[int]()
+    one.hard_exit = lambda code: (codes.append(code), ended.set())[1]
+    one._fatal(Unavailable("a worker has not come back"))
+    assert ended.wait(10)
+    assert codes == [4]
+    with ExitStack() as stack:  # closed in time
+        assert one.run(stack) == 0
+    assert one._closed.is_set()
+
+
 def test_once_in_this_process(broker: Crafted, caplog: pytest.LogCaptureFixture) -> None:
     one, percents = daemon(broker, "memory://app-once"), list[int]()
     one._choices = Choices(once=True, progress=percents.append)

@@ -22,7 +22,7 @@ finally:
 sys.exit(code)
 """
 
-OF_STORES = {"boto3", "botocore", "s3fs", "fsspec", "obstore", "aiohttp"}
+OF_STORES = {"boto3", "botocore", "s3fs", "fsspec", "aiohttp"}
 OF_SERVICES = {"asyncio", "uvloop", "rocksdict", "tiered.daemon.app", "tiered.gateway"}
 OF_SPARK = {"pyspark", "pyarrow", "pandas", "tiered_spark", "tiered_jobs"}
 OF_READING = {"prometheus_client", "http.server", "http.client", "ssl", "tiered.store", "tiered.fetch"}

@@ -13,7 +13,6 @@ from tests.kit.fakes3 import Answer, FakeS3, Request, error
 from tiered.clock import ManualClock
 from tiered.errors import Denied, Unavailable
 from tiered.provider.s3 import RENEW_SECONDS, S3Provider
-from tiered.provider.s3obstore import ObstoreS3Provider
 from tiered.provider.wrap import Retrying
 
 
@@ -50,22 +49,20 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keys:
 
 
 @contextmanager
-def opened(kind: type[S3Provider], keys: Keys, clock: ManualClock) -> Iterator[Retrying]:
+def opened(engine: str, keys: Keys, clock: ManualClock) -> Iterator[Retrying]:
     with FakeS3(clock, keys.bend).running() as server:
-        store = server.store(access_key_id="", secret_access_key="")
-        driver = kind("bucket", "root", store, clock)
+        store = server.store(access_key_id="", secret_access_key="", engine=engine)
+        driver = S3Provider("bucket", "root", store, clock)
         yield Retrying(driver, clock, random.Random(7), attempts=3, base_ms=1, max_ms=1)
         driver.close()
 
 
-@pytest.mark.parametrize("kind", [S3Provider, ObstoreS3Provider])
+@pytest.mark.parametrize("engine", ["direct", "boto3"])
 @pytest.mark.parametrize("verb", ["put", "get", "head"])
-def test_what_is_refused_is_signed_with_what_the_file_has_now(
-    keys: Keys, kind: type[S3Provider], verb: str
-) -> None:
+def test_what_is_refused_is_signed_with_what_the_file_has_now(keys: Keys, engine: str, verb: str) -> None:
     clock = ManualClock()
     keys.write("OLDKEY")
-    with opened(kind, keys, clock) as provider:
+    with opened(engine, keys, clock) as provider:
         provider.put("k", [b"0123456789"])
         assert provider.get("k", 2, 3).data == b"234"
         keys.valid = "NEWKEY"
@@ -84,9 +81,9 @@ def test_what_is_refused_is_signed_with_what_the_file_has_now(
         assert keys.seen == ["NEWKEY"], "the engine for ranges has them, too"
 
 
-@pytest.mark.parametrize("kind", [S3Provider, ObstoreS3Provider])
-def test_credentials_that_are_not_there_yet_are_looked_for_again(keys: Keys, kind: type[S3Provider]) -> None:
-    with opened(kind, keys, ManualClock()) as provider:
+@pytest.mark.parametrize("engine", ["direct", "boto3"])
+def test_credentials_that_are_not_there_yet_are_looked_for_again(keys: Keys, engine: str) -> None:
+    with opened(engine, keys, ManualClock()) as provider:
         with pytest.raises(Denied, match="no usable credentials"):
             provider.get("k", 0, 3)
         keys.write("OLDKEY")
@@ -97,7 +94,7 @@ def test_credentials_that_are_not_there_yet_are_looked_for_again(keys: Keys, kin
 def test_the_file_is_not_read_at_every_refusal(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, looks = ManualClock(), list[int]()
     keys.write("STRANGER")
-    with opened(S3Provider, keys, clock) as provider:
+    with opened("direct", keys, clock) as provider:
         with pytest.raises(Denied):
             provider.head("k")
         from tiered.provider import s3

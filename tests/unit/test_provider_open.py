@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.kit.fakes3 import FakeS3
 from tiered.clock import ManualClock
 from tiered.errors import Denied, Invalid, Unavailable
 from tiered.provider.base import Provider
@@ -18,8 +20,8 @@ from tiered.provider.memory import MemoryProvider
 from tiered.provider.open import open_driver, open_provider
 from tiered.provider.posix import PosixProvider
 from tiered.provider.s3 import S3Provider
+from tiered.provider.s3answers import StoreAnswers
 from tiered.provider.s3client import make_client, make_session
-from tiered.provider.s3obstore import ObstoreS3Provider
 from tiered.provider.wrap import Metered, Retrying, Throttled
 from tiered.settings import Store
 
@@ -43,9 +45,9 @@ def failure(url: str, **store: object) -> str:
         ("file:///data/with%20space/", PosixProvider, "file:///data/with%20space"),
         ("memory://name", MemoryProvider, "memory://name"),
         ("memory://", MemoryProvider, "memory://"),
-        ("s3://bucket", ObstoreS3Provider, "s3://bucket"),
-        ("s3://bucket/pre/fix/", ObstoreS3Provider, "s3://bucket/pre/fix"),
-        ("S3://bucket/p?region=eu-west-1", ObstoreS3Provider, "s3://bucket/p?region=eu-west-1"),
+        ("s3://bucket", S3Provider, "s3://bucket"),
+        ("s3://bucket/pre/fix/", S3Provider, "s3://bucket/pre/fix"),
+        ("S3://bucket/p?region=eu-west-1", S3Provider, "s3://bucket/p?region=eu-west-1"),
         ("fsspec+memory://a/b", FsspecProvider, "fsspec+memory://a/b"),
         ("fsspec+gs://bucket/p?project=x", FsspecProvider, "fsspec+gs://bucket/p"),
     ],
@@ -171,7 +173,7 @@ def test_the_client_gets_every_setting() -> None:
         read_timeout_ms=2500,
         max_connections=7,
     )
-    client = make_client(store, make_session(store), unsigned_payload=True)
+    client = make_client(store, make_session(store), StoreAnswers())
     config = client.meta.config
     assert (client.meta.region_name, client.meta.endpoint_url) == ("eu-central-1", "https://s3.example.com")
     assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (1.5, 2.5, 7)
@@ -196,7 +198,7 @@ def test_a_profile_of_the_shared_file_is_used(tmp_path: Path, monkeypatch: pytes
     )
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     profiled = Store(profile="archive", region="us-east-1")
-    client = make_client(profiled, make_session(profiled))
+    client = make_client(profiled, make_session(profiled), StoreAnswers())
     assert client._request_signer._credentials.access_key == "FROMPROFILE"
     client.close()
 
@@ -231,12 +233,42 @@ def test_fsspec_says_what_to_install_and_what_it_cannot_do() -> None:
     assert options["config_kwargs"]["retries"] == {"total_max_attempts": 1}
 
 
-def test_boto3_alone_reads_when_asked_or_when_the_authority_is_private(tmp_path: Path) -> None:
-    bundle = tmp_path / "ca.pem"
-    bundle.write_text("")
-    for url, store in (
-        ("s3://bucket/p?engine=boto3", Store()),
-        ("s3://bucket/p", Store(engine="boto3")),
-        ("s3://bucket/p", Store(ca_bundle=str(bundle))),
-    ):
-        assert type(open_driver(url, store, CLOCK)) is S3Provider
+@pytest.mark.parametrize("engine", ["direct", "boto3"])
+@pytest.mark.parametrize("where", ["config", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "HTTP_PROXY"])
+def test_every_request_goes_where_the_sdk_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, engine: str
+) -> None:
+    with FakeS3().running() as fake:
+        config = f"endpoint_url = {fake.endpoint}\n" if where == "config" else ""
+        (tmp_path / "config").write_text(f"[default]\nregion = us-east-1\n{config}")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        if where != "config":
+            monkeypatch.setenv(where, fake.endpoint)
+        endpoint = "http://store.invalid" if where == "HTTP_PROXY" else ""
+        store = replace(fake.store(engine=engine), endpoint=endpoint, region="", attempts=1)
+        provider = open_driver("s3://bucket/p", store, CLOCK)
+        provider.put("k", [b"0123456789"])
+        assert provider.head("k").length == 10
+        assert provider.get("k").data == b"0123456789"
+        assert provider.get("k", 2, 3).data == b"234"
+        assert provider.get("k", -3).data == b"789"
+        assert [found.key for found in provider.list("")] == ["k"]
+        provider.delete("k")
+        provider.close()
+        assert [request.verb for request in fake.asked] == [
+            "put",
+            "head",
+            "get",
+            "range",
+            "range",
+            "list",
+            "delete",
+        ]
+
+
+def test_an_engine_of_older_versions_is_the_short_way() -> None:
+    provider = S3Provider(
+        "bucket", "p", Store(engine="obstore", region="r", access_key_id="a", secret_access_key="b"), CLOCK
+    )
+    provider._connected()
+    assert provider._direct is not None

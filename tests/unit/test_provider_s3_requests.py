@@ -14,6 +14,7 @@ from tiered.errors import Unavailable
 from tiered.provider import s3client
 from tiered.provider.base import UnfinishedUpload
 from tiered.provider.s3 import S3Provider
+from tiered.provider.s3answers import StoreAnswers
 from tiered.settings import MIB, Store
 
 META = {"HTTPHeaders": {"date": "Sun, 06 Nov 1994 08:49:37 GMT"}, "HTTPStatusCode": 200}
@@ -68,12 +69,12 @@ def test_unfinished_uploads_are_listed_page_by_page_and_given_up(client: Recorde
     more = {"IsTruncated": True, "NextKeyMarker": "root/a", "NextUploadIdMarker": "1"}
     client.answers = [
         {"Uploads": [{"Key": "root/a", "UploadId": "1"}], **more},
-        {"Uploads": [{"Key": "root/a", "UploadId": "2"}, {"Key": "root/b", "UploadId": "3"}]},
+        {"Uploads": [{"Key": "root/a", "UploadId": "2"}, {"Key": "root/ab", "UploadId": "3"}]},
     ]
     uploads = provider().capabilities.uploads
     assert uploads is not None
     found = list(uploads.unfinished("a"))
-    assert found == [UnfinishedUpload(*each) for each in (("a", "1"), ("a", "2"), ("b", "3"))]
+    assert found == [UnfinishedUpload(*each) for each in (("a", "1"), ("a", "2"), ("ab", "3"))]
     assert [arguments.get("UploadIdMarker") for _, arguments in client.calls] == [None, "1"]
     client.refusal = ClientError(
         {"Error": {"Code": "NoSuchUpload"}, "ResponseMetadata": {**META, "HTTPStatusCode": 404}}, "x"
@@ -139,7 +140,9 @@ def test_a_listing_is_read_without_the_sdks_own_parser_of_times(monkeypatch: pyt
 
     monkeypatch.setattr(s3client, "parse_timestamp", never)
     session = s3client.make_session(Store(access_key_id="a", secret_access_key="b", region="us-east-1"))
-    client = s3client.make_client(Store(region="us-east-1", endpoint="http://localhost:1"), session)
+    client = s3client.make_client(
+        Store(region="us-east-1", endpoint="http://localhost:1"), session, StoreAnswers()
+    )
     body = (
         b"<ListBucketResult><Contents><Key>k</Key><Size>3</Size>"
         b"<LastModified>2026-11-23T21:00:05.500Z</LastModified></Contents></ListBucketResult>"

@@ -15,6 +15,8 @@ from types import FrameType
 from tiered.daemon import early
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT
+END_SECONDS = 5.0
+"""How long the interpreter's own end may take."""
 
 
 def main() -> int:
@@ -32,7 +34,25 @@ def main() -> int:
         if guarded:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    return command.main(imported=imported)
+    code = command.main(imported=imported)
+    _end_soon(code)
+    return code
+
+
+def _end_soon(code: int) -> None:
+    """The interpreter waits for the threads of pools at its end, and one may hang in a request or on a disk: not for long."""
+    from tiered.clock import SystemClock
+    from tiered.service import DONE, Next, Service
+    from tiered.stderr import leave
+
+    clock = SystemClock()
+
+    def end() -> Next:
+        clock.wait(END_SECONDS)
+        leave(code)
+        return DONE
+
+    Service("end", end, clock).start()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

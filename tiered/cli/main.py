@@ -36,6 +36,7 @@ from tiered.errors import (
     did_you_mean,
     exit_code,
 )
+from tiered.stderr import settle
 from tiered.text.commandline import check_values
 from tiered.text.speaker import speaker
 from tiered.version import __version__
@@ -204,6 +205,8 @@ def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = la
         return _tell(_usage(error, usage, group, words), debug=debug, as_json=as_json)
     except Exception as error:  # noqa: BLE001  (the outermost door: one paragraph instead of a traceback)
         return _tell(unwritten(error) or error, debug=debug, as_json=as_json)
+    finally:
+        settle()
 
 
 def _usage(error: typer.TyperException, usage: str, group: Any, words: Sequence[str]) -> Exception:

@@ -7,7 +7,6 @@ services last. Closing runs backwards.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -38,7 +37,7 @@ from tiered.daemon.status import DaemonView, ProcessTotals, first_look, set_gaug
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import StallWatch
 from tiered.daemon.writepath import Archiving
-from tiered.errors import Denied, Fenced, NotFound, Refused, TieredError, Unavailable
+from tiered.errors import Denied, Fenced, NotFound, Refused, TieredError, Unavailable, exit_code
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.opening.compare import has_all
@@ -46,6 +45,7 @@ from tiered.replay.running import ReplayServices as Replay
 from tiered.service import DONE, Next, Service, pause
 from tiered.source.base import CommitLogSource, Wait
 from tiered.source.open import open_source
+from tiered.stderr import leave
 
 log = logging.getLogger("tiered.daemon")
 
@@ -53,6 +53,8 @@ STARTING = "starting"
 YOUNG_OBJECTS = 50_000
 """New objects before the collector looks at them."""
 FENCED_STEP_SECONDS = 1.0
+FATAL_SECONDS = 20.0
+"""How long closing may take after a fatal error: what made a worker hang may hold closing, too."""
 LEAVE_SECONDS = 3.0
 """How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""
 
@@ -99,12 +101,13 @@ class Daemon:
         self._replay: Replay | None = None
         self._problem: str | None = STARTING
         self._give_up = threading.Event()
+        self._closed = threading.Event()
         self._looker: Looker[DaemonView] | None = None
         self._away: NotFound | None = None
         self._halted: str | None = None
         self._state = Path(loaded.settings.state_directory)
         self.gateway: GatewayChild | None = None
-        self.hard_exit: Callable[[int], None] = os._exit
+        self.hard_exit: Callable[[int], None] = leave
         dog, dispatch = loaded.settings.watchdog, loaded.settings.dispatch
         # A flush waits for its interval on purpose: only what lasts longer than that is a stall.
         self._stillness = Stillness(clock, (dog.stall_ms + dispatch.group_commit_interval_ms) / 1000)
@@ -115,6 +118,7 @@ class Daemon:
 
     def run(self, stack: ExitStack) -> int:
         """Open everything, archive, close everything."""
+        stack.callback(self._closed.set)
         ensure_directory(self._state, "state.directory")
         stack.enter_context(StateLock(self._state))
         try:
@@ -162,7 +166,9 @@ class Daemon:
             archiving.index_stands_still,
         )
         try:
-            return archiving.run(stack, early, partial(self._claimed, stack), self._notifier.watchdog)
+            return archiving.run(
+                stack, early, partial(self._claimed, stack), self._notifier.watchdog, self._fatal
+            )
         except (Unavailable, Refused):
             if self._told_to_stop and not archiving.running:
                 return self._stopped_early()
@@ -225,6 +231,17 @@ class Daemon:
             (self._state / WEB_PORT_FILE).unlink(missing_ok=True)
             self.hard_exit(0)
         return DONE
+
+    def _fatal(self, error: BaseException) -> None:
+        """Give up what is under way, and end the process although closing hangs."""
+        self._give_up.set()
+
+        def end() -> Next:
+            if not self._clock.wait(FATAL_SECONDS, self._closed):
+                self.hard_exit(exit_code(error))
+            return DONE
+
+        Service("leave", end, self._clock).start()
 
     def _tell(self, problem: str) -> None:
         """What opening waits for."""

@@ -15,6 +15,7 @@ from typing import TextIO
 from urllib.parse import quote
 
 from tiered.settings import STARS, Log
+from tiered.stderr import unblock
 
 ROOT = "tiered"
 _QUIET = ("boto3", "botocore", "urllib3", "s3transfer", "fsspec", "s3fs", "aiobotocore")
@@ -95,10 +96,13 @@ def _plain(text: str) -> str:
 
 
 def configure(settings: Log, secrets: Iterable[str] = (), stream: TextIO | None = None) -> logging.Handler:
-    """Send every log of the process to ``stream`` (stderr) as ``settings`` says; returns the handler.
+    """Send every log of the process to ``stream`` as ``settings`` says; returns the handler. Without one it is stderr, which
+    keeps nobody waiting from now on (``tiered/stderr.py``).
 
     Replaces an earlier configuration. SDK loggers show warnings only: their debug lines carry request headers.
     """
+    if stream is None:
+        unblock()
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(LineFormatter(Redactor(secrets), json_lines=settings.format == "json"))
     root = logging.getLogger()

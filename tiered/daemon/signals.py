@@ -10,7 +10,6 @@ while the main thread is wedged inside a call.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
 import threading
@@ -20,6 +19,7 @@ from types import FrameType, TracebackType
 from tiered.clock import Clock
 from tiered.daemon import early
 from tiered.service import AGAIN, DONE, Next, Service
+from tiered.stderr import leave
 
 EXIT_HARD = 130
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -30,7 +30,7 @@ class Signals:
     """Turns signals into ``stop``; ``install`` and ``restore`` must be called from the main thread.
 
     ``on_first`` hears of the first signal by name, ``on_hangup`` of every SIGHUP, which is left alone without it; both are
-    called on the small thread. ``hard_exit`` replaces ``os._exit`` in tests.
+    called on the small thread. ``hard_exit`` replaces ``leave`` in tests.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Signals:
         *,
         on_first: Callable[[str], None] | None = None,
         on_hangup: Callable[[], None] | None = None,
-        hard_exit: Callable[[int], None] = os._exit,
+        hard_exit: Callable[[int], None] = leave,
     ) -> None:
         self.received = 0
         self._stop = stop

@@ -106,10 +106,12 @@ class Archiving:
         early: Sequence[Service],
         on_ready: Callable[[], None],
         beat: Callable[[], None],
+        on_fatal: Callable[[BaseException], None],
     ) -> int:
         """Claim, then run the services until stopped, done (``once``) or a fatal error, which is raised; the exit code.
 
-        ``early``: services that run since before the archive was opened and have no end of their own.
+        ``on_fatal`` hears of that error first. ``early``: services that run since before the archive was opened and have no end
+        of their own.
         """
         parts = self._parts
         line = self._make_line(stack)
@@ -133,7 +135,7 @@ class Archiving:
                 drain_seconds=watchdog.drain_ms / 1000,
             ),
             metrics=parts.metrics,
-            on_fatal=lambda error: parts.give_up.set(),
+            on_fatal=on_fatal,
             beat=beat,
         )
         code = self._supervisor.run(self._stop)

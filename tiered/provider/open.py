@@ -154,13 +154,7 @@ def _open_s3(parsed: SplitResult, store: Store, clock: Clock) -> Provider:
     bucket = parsed.netloc
     if not bucket:
         raise Invalid("an s3 URL needs a bucket", hint="s3://bucket/prefix")
-    settings = s3_settings(parsed, store)
-    driver = S3Provider
-    if settings.engine == "obstore" and not settings.ca_bundle:  # it knows only the system's authorities
-        from tiered.provider.s3obstore import ObstoreS3Provider
-
-        driver = ObstoreS3Provider
-    return driver(bucket, check_root(unquote(parsed.path)), settings, clock)
+    return S3Provider(bucket, check_root(unquote(parsed.path)), s3_settings(parsed, store), clock)
 
 
 def _open_fsspec(protocol: str, parsed: SplitResult, store: Store, clock: Clock) -> Provider:

@@ -30,6 +30,7 @@ CUT_BYTES = 256 * 1024
 
 TWO_WRITERS = "two daemons, or one and its own late request, can both believe that they own the archive: commits may be lost"
 HALF_OBJECTS = "an upload that breaks off can leave a damaged object under its name, or block it for the upload that follows"
+UNPROVEN = "each put is sent twice and read back, and what replaces an object (a sign of life) never counts as stored"
 READERS = "readers cannot find the end of an object: the archive cannot be read back"
 LISTING = "checkpoints and orphans can be overlooked: opening may start from an old state, and nothing may be removed"
 DELETING = (
@@ -105,6 +106,7 @@ class _Probe:
         began = self._clock.monotonic()
         try:
             self._second_put()
+            self._proof()
             self._race()
             self._cut()
             self._suffix()
@@ -141,8 +143,22 @@ class _Probe:
             problem = "this file system looks first and then writes, which is not atomic"
         self._add("create-only", problem, "a second put was refused", TWO_WRITERS)
 
+    def _proof(self) -> None:
+        """Whether the answer to a put shows that it is the store's; one answer may be lost on its way."""
+        held = self._proves(self._key(3)) or self._proves(self._key(4))
+        problem = None if held else "puts are answered without an ETag, a checksum, a version or a request id"
+        self._add("proven puts", problem, "an answer shows that it is the store's", UNPROVEN, essential=False)
+
+    def _proves(self, key: str) -> bool:
+        try:
+            self._provider.put(key, [b"proof"])
+        except (Conflict, Unavailable):
+            with suppress(NotFound):
+                return self._provider.get(key).data != b"proof"
+        return True
+
     def _race(self) -> None:
-        if not self._findings[-1].held:
+        if not self._findings[0].held:
             return  # refuted already; a race would prove nothing more
         problem = None
         with ThreadPoolExecutor(RACERS, thread_name_prefix="probe") as pool:

@@ -1,4 +1,4 @@
-"""The driver for S3 and its relatives, over boto3.
+"""The driver for S3 and its relatives, over boto3; objects are read by a shorter way (``s3ranges``).
 
 One call is one attempt: botocore's own retries are off, because a retry that hides a lost answer turns our own success into
 "exists"; the ``Retrying`` wrapper does it in the open. The store's clock is the ``Date`` header of each answer.
@@ -25,11 +25,20 @@ from tiered.errors import Conflict, Denied, Invalid, NotFound, TieredError, Unav
 from tiered.provider.base import Capabilities, Fetched, Stored, UnfinishedUpload
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one, not_deleted
-from tiered.provider.naming import check_key, check_prefix, check_range, slice_range
-from tiered.provider.s3client import Boto3Error, from_transport, keys_of, make_client, make_session
+from tiered.provider.naming import check_key, check_prefix, check_range
+from tiered.provider.s3answers import ForeignAnswer, StoreAnswers, of_range, require_progress
+from tiered.provider.s3client import (
+    Boto3Error,
+    from_transport,
+    hashes_bodies,
+    keys_of,
+    make_client,
+    make_session,
+)
 from tiered.provider.s3errors import RENEWABLE, Context, from_response, headers_of, status_of
 from tiered.provider.s3lifecycle import harmful_rules, no_rules
 from tiered.provider.s3lock import deletable_version, lock_arguments, require_lock
+from tiered.provider.s3ranges import S3Ranges
 from tiered.settings import Store
 
 PAGE_KEYS = 1000
@@ -68,9 +77,11 @@ class S3Provider:
         self._store = store
         self._clock = clock
         self._client: Any = None
+        self._direct: S3Ranges | None = None
         self._session: Any = None
         self._signed_with: tuple[str, ...] | None = None
         self._looked, self._found_others = -RENEW_SECONDS, False
+        self._answers = StoreAnswers()
         self._lock = threading.Lock()
         self._closed = False
         self._one_by_one = False
@@ -116,8 +127,8 @@ class S3Provider:
     def put_cut(self, key: str, parts: Sequence[Buffer]) -> None:
         """For the probe: announce ``parts`` create-only, send half, drop the connection. Always ``Unavailable``."""
         name = self._name(key)
-        signed_first = 0 if self._payload_unsigned() else 1
-        body = CutStream(parts, whole_passes=signed_first)
+        hashed = self._guard("put", key, lambda: hashes_bodies(self._connected()))
+        body = CutStream(parts, whole_passes=int(hashed))
         arguments = {**self._checksum(parts), **self._placement(name)}
         length = body_length(parts)
         self._call(
@@ -155,6 +166,7 @@ class S3Provider:
             page = self._call("list", prefix, "list_objects_v2", MaxKeys=page_keys, **arguments)
             date_ms = self._date_ms(page)
             entries = page.get("Contents", ())
+            token = self._next(prefix, page, "Contents", "NextContinuationToken", arguments)
             for entry in entries:
                 yield Stored(
                     entry["Key"][len(self._root) :],
@@ -164,9 +176,9 @@ class S3Provider:
                 )
             if remaining is not None:
                 remaining -= len(entries)
-            if not page.get("IsTruncated") or not page.get("NextContinuationToken"):
+            if token is None:
                 return
-            arguments["ContinuationToken"] = page["NextContinuationToken"]
+            arguments["ContinuationToken"] = token
 
     def delete(self, key: str) -> None:
         """See ``Provider.delete``. With Object Lock it is ``Refused`` until the object's date (``s3lock``)."""
@@ -222,11 +234,12 @@ class S3Provider:
         arguments: dict[str, Any] = {"Prefix": self._root + check_prefix(prefix)}
         while True:
             page = self._call("list", prefix, "list_multipart_uploads", MaxUploads=PAGE_KEYS, **arguments)
+            after = self._next(prefix, page, "Uploads", "NextKeyMarker", arguments)
             for entry in page.get("Uploads", ()):
                 yield UnfinishedUpload(entry["Key"][len(self._root) :], entry["UploadId"])
-            if not page.get("IsTruncated") or not page.get("NextKeyMarker"):
+            if after is None:
                 return
-            arguments["KeyMarker"] = page["NextKeyMarker"]
+            arguments["KeyMarker"] = after
             arguments["UploadIdMarker"] = page.get("NextUploadIdMarker", "")
 
     def give_up(self, upload: UnfinishedUpload) -> None:
@@ -249,35 +262,40 @@ class S3Provider:
 
     # --- requests
 
+    def _next(
+        self, prefix: str, page: Mapping[str, Any], rows: str, name: str, asked: Mapping[str, Any]
+    ) -> str | None:
+        """Where the next page begins, of a listing that is the store's; ``None``: there is none."""
+        try:
+            return require_progress(page, rows, name, asked)
+        except ForeignAnswer as error:
+            self._raise("list", prefix, error)
+
     def _fetch(self, name: str, first: int, count: int | None) -> Fetched:
         whole = first == 0 and count is None
-        arguments = (
-            {}
-            if whole
-            else {
-                "Range": f"bytes={first}"
-                if first < 0
-                else f"bytes={first}-" + ("" if count is None else str(first + count - 1))
-            }
-        )
-        try:
-            response = self._connected().get_object(Bucket=self._bucket, Key=name, **arguments)
-        except sdk.ClientError as error:
-            if status_of(error.response) != 416:
-                raise
-            # The range starts at or behind the end: an answer, not an error.
-            total = _CONTENT_RANGE.match(headers_of(error.response).get("content-range", ""))
-            return Fetched(b"", int(total[3]) if total else None, self._date_ms(error.response))
-        with response["Body"] as body:
-            data: bytes = body.read()
+        asked = {} if whole else {"Range": _range(first, count)}
+        client = self._connected()
+        found = None if self._direct is None else self._direct.get(name, asked)
+        if found is None:
+            try:
+                response = client.get_object(Bucket=self._bucket, Key=name, **asked)
+            except sdk.ClientError as error:
+                if status_of(error.response) != 416:
+                    raise
+                # The range starts at or behind the end: an answer, not an error.
+                total = _CONTENT_RANGE.match(headers_of(error.response).get("content-range", ""))
+                return Fetched(b"", int(total[3]) if total else None, self._date_ms(error.response))
+            with response["Body"] as body:
+                found = response, body.read()
+        response, data = found
         date_ms = self._date_ms(response)
         modified_ms = _ms(response.get("LastModified"), date_ms)
-        ranged = _CONTENT_RANGE.match(response.get("ContentRange") or "")
-        if ranged:
-            return Fetched(data, int(ranged[3]), date_ms, modified_ms)
-        # No Content-Range: all of it came, asked for or not.
-        begin, end = slice_range(first, count, len(data))
-        return Fetched(data if whole else data[begin:end], len(data), date_ms, modified_ms)
+        if whole:
+            return Fetched(data, len(data), date_ms, modified_ms)
+        stated = response.get("ContentRange")
+        if stated is None:  # all of it came, or what was asked for without a word of that
+            stated = int(client.head_object(Bucket=self._bucket, Key=name)["ContentLength"])
+        return Fetched(*of_range(first, count, data, stated), date_ms, modified_ms)
 
     def _put_multipart(
         self, key: str, name: str, parts: Sequence[Buffer], length: int, condition: Mapping[str, str]
@@ -365,9 +383,10 @@ class S3Provider:
             with self._lock:
                 self._check_open()
                 if self._client is None:
-                    self._client = make_client(
-                        self._store, self._searched(), unsigned_payload=self._payload_unsigned()
-                    )
+                    made = make_client(self._store, self._searched(), self._answers)
+                    if self._store.engine != "boto3":
+                        self._direct = S3Ranges(made, self._session, self._bucket, self._answers)
+                    self._client = made
                 client = self._client
         return client
 
@@ -398,10 +417,6 @@ class S3Provider:
                     self._found_others = True
             return self._found_others
 
-    def _payload_unsigned(self) -> bool:
-        """Over TLS and with a checksum the body is protected twice already; hashing it a third time costs the most CPU."""
-        return bool(self._store.checksum) and not self._store.endpoint.startswith("http:")
-
     def _date_ms(self, response: Mapping[str, Any]) -> int:
         """The answer's ``Date``; the host's own clock for a server that sends none."""
         text = headers_of(response).get("date")
@@ -419,6 +434,12 @@ class S3Provider:
     def _check_open(self) -> None:
         if self._closed:
             raise Invalid("the provider is closed", url=self.url)
+
+
+def _range(first: int, count: int | None) -> str:
+    if first < 0:
+        return f"bytes={first}"
+    return f"bytes={first}-" + ("" if count is None else str(first + count - 1))
 
 
 def _ms(moment: datetime | None, default: int) -> int:

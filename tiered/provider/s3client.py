@@ -10,6 +10,7 @@ from typing import Any
 
 import boto3  # noqa: TID251 - this is its door
 import botocore.exceptions as sdk
+import botocore.parsers
 import botocore.session
 import urllib3.exceptions
 from boto3.exceptions import Boto3Error  # noqa: TID251
@@ -18,10 +19,19 @@ from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshabl
 from botocore.utils import parse_timestamp
 
 from tiered.errors import Denied, Invalid, TieredError, Unavailable
+from tiered.provider.s3answers import ForeignAnswer, StoreAnswers
 from tiered.provider.s3errors import Context
 from tiered.settings import Store
 
-__all__ = ["Boto3Error", "from_transport", "keys_of", "make_client", "make_session", "time_of"]
+__all__ = [
+    "Boto3Error",
+    "from_transport",
+    "hashes_bodies",
+    "keys_of",
+    "make_client",
+    "make_session",
+    "time_of",
+]
 
 _NOT_YET = (sdk.NoCredentialsError, sdk.CredentialRetrievalError, sdk.TokenRetrievalError, sdk.SSOError)
 """Credentials that may still come: a metadata service that is late, a token file that is not written yet."""
@@ -63,15 +73,16 @@ def keys_of(session: botocore.session.Session) -> tuple[str, ...]:
     return tuple(found.get_frozen_credentials())
 
 
-def make_client(store: Store, session: botocore.session.Session, *, unsigned_payload: bool = False) -> Any:
-    """A boto3 S3 client for the settings."""
+def make_client(store: Store, session: botocore.session.Session, answers: StoreAnswers) -> Any:
+    """A boto3 S3 client for the settings, which believes what ``answers`` takes for the store's. What the settings leave
+    empty (endpoint, region, certificates, proxies) it takes from the SDK's environment and files, and ``meta`` tells it.
+    """
     if store.ca_bundle and not os.path.isfile(store.ca_bundle):
         raise Invalid(
             "the file of CA certificates is missing", found=store.ca_bundle, hint="correct store.ca_bundle"
         )
-    addressing = {"addressing_style": "path" if store.path_style else "virtual"}
     config = Config(
-        s3={**addressing, "payload_signing_enabled": False} if unsigned_payload else addressing,
+        s3={"addressing_style": "path" if store.path_style else "virtual"},
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=store.connect_timeout_ms / 1000,
         read_timeout=store.read_timeout_ms / 1000,
@@ -80,13 +91,23 @@ def make_client(store: Store, session: botocore.session.Session, *, unsigned_pay
         response_checksum_validation="when_required",
         tcp_keepalive=True,
     )
-    return boto3.session.Session(botocore_session=session).client(
+    client = boto3.session.Session(botocore_session=session).client(
         "s3",
         region_name=store.region or None,
         endpoint_url=store.endpoint or None,
         verify=store.ca_bundle or None,
         config=config,
     )
+    if store.checksum and client.meta.endpoint_url.startswith("https:"):
+        # Over TLS and with a checksum the body is protected twice already; hashing it a third time costs the most CPU.
+        client.meta.config.s3 = {**client.meta.config.s3, "payload_signing_enabled": False}
+    client.meta.events.register("before-parse.s3", answers.heard)
+    return client
+
+
+def hashes_bodies(client: Any) -> bool:
+    """Whether a client reads a body once before it sends it, for its hash."""
+    return client.meta.config.s3.get("payload_signing_enabled") is not False
 
 
 _LISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
@@ -115,6 +136,17 @@ _OF_ITS_TIME = ("certificate is not yet valid", "certificate has expired")
 """What TLS reports about a certificate of another time, or in front of a wrong clock."""
 
 
+def foreign(error: Exception, context: Context) -> Unavailable:
+    """What an answer means that is not the store's."""
+    unknown = f": it is unknown whether the {context.verb} happened" if context.writes else ""
+    said = str(error) if isinstance(error, ForeignAnswer) else context.clean(str(error))
+    hint = "is store.endpoint right (https, not http?), and is there a portal, a proxy or a maintenance page before the store?"
+    return Unavailable(
+        f"what answered is not the store{unknown}",
+        key=context.key, url=context.url, found=said, hint=hint,
+    )  # fmt: skip
+
+
 def from_transport(error: Exception, context: Context, store: Store) -> TieredError:
     """The error of ours for whatever went wrong without an answer from the store."""
     where: dict[str, str] = {"key": context.key, "url": context.url, "found": type(error).__name__}
@@ -137,6 +169,8 @@ def from_transport(error: Exception, context: Context, store: Store) -> TieredEr
     if isinstance(error, sdk.EndpointConnectionError | sdk.ConnectTimeoutError | sdk.ProxyConnectionError):
         hint = "is the endpoint right (store.endpoint) and reachable from here?"
         return Unavailable("the store does not answer", hint=hint, **where)
+    if isinstance(error, ForeignAnswer | botocore.parsers.ResponseParserError):
+        return foreign(error, context)
     passing = (
         sdk.HTTPClientError,
         sdk.ResponseStreamingError,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tiered.archive.keys import ArchiveKeys, KeyValueKey, LeaseKey, ProbeKey, parse
 from tiered.codec.checksum import crc32c
 from tiered.crashpoint import CrashPoint, reach
-from tiered.errors import Conflict, Corrupt, NotFound, Refused
+from tiered.errors import Conflict, Corrupt, NotFound, Refused, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.resolve import create_root
 from tiered.version import FORMAT_VERSION
@@ -99,8 +99,15 @@ def is_identity_of(archive_id: bytes, data: bytes) -> bool:
 
 def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
     """The archive's identity, or ``NotFound``."""
-    fetched = provider.get(keys.identity)
-    identity = decode_identity(bytes(fetched.data), keys.identity)
+    data = bytes(provider.get(keys.identity).data)
+    if data.lstrip()[:1] == b"<":  # a page of whoever stands before the store: nothing is damaged
+        raise Unavailable(
+            "what answers for the store gives a page of HTML or XML as archive.json",
+            key=keys.identity,
+            url=provider.url,
+            hint="is archive.url right, and is there a portal, a proxy or a maintenance page before the store?",
+        )
+    identity = decode_identity(data, keys.identity)
     if (identity.cluster, identity.broker) != (keys.cluster, keys.broker):
         raise Refused(
             "another broker's archive is stored here",

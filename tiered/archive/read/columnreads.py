@@ -19,7 +19,7 @@ from tiered.model import ByteRange
 
 AT_ONCE_BYTES = 2 * 1024 * 1024
 """Columns and their index come in one request where both have no more: some 230,000 messages, 9 bytes each. It is the largest
-range that S3 is asked for by the faster of two engines (``provider/s3obstore.py``)."""
+range that S3 is asked for by the shorter way (``provider/s3ranges.py``)."""
 JOINED_BYTES = 128 * 1024
 """Asked for together although as much of other columns lies between: one group of rows has some 70 KB of them."""
 

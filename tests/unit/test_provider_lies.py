@@ -1,0 +1,166 @@
+"""Every verb of the S3 driver against every lie of the kit: what is believed is the store's, and all else is *unknown*."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.kit import s3lies
+from tests.kit.fakes3 import Answer, FakeS3, Request, xml
+from tiered.clock import ManualClock
+from tiered.errors import Denied, Invalid, NotFound, Unavailable
+from tiered.provider.probe import probe
+from tiered.provider.resolve import put_own
+from tiered.provider.s3 import S3Provider
+from tiered.provider.wrap import Retrying
+from tiered.settings import MIB
+
+BODY = bytes(range(256)) * 40
+LARGE = b"x" * (6 * MIB)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FakeS3]:
+    with FakeS3().running() as running:
+        yield running
+
+
+@pytest.fixture
+def fake(server: FakeS3) -> Iterator[FakeS3]:
+    for found in list(server.objects.list("")):
+        server.objects.delete(found.key)
+    server.objects.put("root/there", [BODY])
+    yield server
+    server.bend = None
+
+
+@pytest.fixture(params=["direct", "boto3"])
+def s3(fake: FakeS3, request: pytest.FixtureRequest) -> Iterator[S3Provider]:
+    store = fake.store(multipart_bytes=5 * MIB, engine=request.param)
+    provider = S3Provider("bucket", "root", store, ManualClock())
+    yield provider
+    provider.close()
+
+
+def there(fake: FakeS3, key: str, body: bytes | None) -> bool:
+    try:
+        return bool(fake.objects.get(f"root/{key}").data == body)
+    except NotFound:
+        return body is None
+
+
+Ask = Callable[[S3Provider, FakeS3], bool]
+
+VERBS: dict[str, Ask] = {
+    "put": lambda s3, fake: bool(s3.put("new", [BODY])) and there(fake, "new", BODY),
+    "put in parts": lambda s3, fake: bool(s3.put("new", [LARGE])) and there(fake, "new", LARGE),
+    "head": lambda s3, _: s3.head("there").length == len(BODY),
+    "get": lambda s3, _: s3.get("there").data == BODY,
+    "range": lambda s3, _: s3.get("there", 100, 50).data == BODY[100:150],
+    "range of all": lambda s3, _: s3.get("there", 0, len(BODY)).data == BODY,
+    "range over the end": lambda s3, _: s3.get("there", 10_000, 9999).data == BODY[10_000:],
+    "last bytes": lambda s3, _: s3.get("there", -50).data == BODY[-50:],
+    "delete": lambda s3, fake: s3.delete("there") is None and there(fake, "there", None),
+    "delete many": lambda s3, fake: not s3.delete_many(["there", "other"]) and there(fake, "there", None),
+    "list": lambda s3, _: [found.key for found in s3.list("")] == ["there"],
+}
+"""Ask, and say whether what was answered is so."""
+
+NOT_SEEN = {
+    ("swallowed", "put"): "archives read back before the hold lets go",
+    ("swallowed", "delete"): "deletions look again",
+    ("short", "get"): "objects have checksums of their own",
+    ("short", "head"): "nothing is built on the length alone",
+    ("wrong length", "head"): "nothing is built on the length alone",
+}
+"""What no answer can show, and who sees it."""
+
+
+def answered(ask: Ask, s3: S3Provider, fake: FakeS3) -> str:
+    try:
+        return "right" if ask(s3, fake) else "wrong"
+    except Denied:
+        return "denied"
+    except Unavailable:
+        return "unknown"
+    except Invalid as error:
+        return "refused" if error.hint else "wrong"
+
+
+@pytest.mark.parametrize("lie", s3lies.LIES)
+def test_what_is_answered_is_so_or_unknown(fake: FakeS3, s3: S3Provider, lie: str) -> None:
+    s3.delete("probe/1")  # as the probe does: the store shows what its answers look like
+    believed = []
+    told = s3lies.told_to(["put", "delete"] if lie == "swallowed" else (), s3lies.LIES[lie])
+    for verb, ask in VERBS.items():
+        fake.objects.delete("root/new")
+        fake.objects.put("root/there", [BODY], create_only=False)
+        with fake.bent(told):
+            said = answered(ask, s3, fake)
+        if (said == "wrong") != ((lie, verb) in NOT_SEEN):
+            believed.append(f"{verb}: {said}")
+        if lie.startswith("403"):
+            assert said == "denied", verb
+    assert not believed
+
+
+def test_a_truth_in_another_form_is_taken(fake: FakeS3, s3: S3Provider) -> None:
+    for lie in ("range ignored", "200 for a range, bare", "200 for a range"):
+        with fake.bent(s3lies.LIES[lie]):
+            for verb in ("range", "range of all", "range over the end", "last bytes"):
+                assert VERBS[verb](s3, fake), (lie, verb)
+
+
+@pytest.mark.parametrize("name", ["no ETag, no id", "200 HTML, done", "HTTP/1.0"])
+def test_a_put_without_proof_is_read_back(fake: FakeS3, s3: S3Provider, name: str) -> None:
+    provider = Retrying(s3, ManualClock(), random.Random(7), attempts=3, base_ms=1, max_ms=1)
+    with fake.bent(s3lies.told_to(["put"], s3lies.LIES[name])):
+        assert put_own(provider, "new", [BODY]).length == len(BODY)
+    assert there(fake, "new", BODY)
+
+
+def test_the_probe_notices_a_store_that_proves_no_put(fake: FakeS3, s3: S3Provider) -> None:
+    provider = Retrying(s3, ManualClock(), random.Random(7), attempts=3, base_ms=1, max_ms=1)
+    with fake.bent(s3lies.told_to(["put"], s3lies.bare)):
+        report = probe(provider, ManualClock())
+    assert not report.refuted, "it is slow, and nothing is lost"
+    unproven = [finding for finding in report.findings if not finding.held]
+    assert [finding.capability for finding in unproven] == ["proven puts"]
+    assert "read back" in unproven[0].unprotected
+
+
+def test_a_page_is_told_as_what_it_is(fake: FakeS3, s3: S3Provider) -> None:
+    with fake.bent(s3lies.page), pytest.raises(Unavailable, match="not the store") as caught:
+        s3.put("new", [BODY])
+    assert "unknown whether the put happened" in str(caught.value)
+    assert "portal" in str(caught.value)
+
+
+def test_a_listing_that_does_not_get_on_ends(fake: FakeS3, s3: S3Provider) -> None:
+    row = "<Contents><Key>root/a</Key><Size>1</Size></Contents><IsTruncated>true</IsTruncated>"
+    again = "<NextContinuationToken>t</NextContinuationToken>"
+    for page in (row, row + again, row.replace("root/", "other/").replace("true", "false")):
+
+        def bend(request: Request, act: Callable[[], Answer], page: str = page) -> Answer:
+            return xml(f"<ListBucketResult>{page}</ListBucketResult>")
+
+        with fake.bent(bend), pytest.raises(Unavailable):
+            list(s3.list(""))
+
+
+def test_what_is_moved_elsewhere_is_never_asked_there(fake: FakeS3, s3: S3Provider) -> None:
+    with FakeS3().running() as other:
+        other.objects.put("there", [b"z" * len(BODY)])
+        for status in (301, 302, 307, 308):
+            target = {"Location": f"{other.endpoint}/bucket/there"}
+
+            def bend(request: Request, act: Callable[[], Answer]) -> Answer:
+                return Answer(status, target)  # noqa: B023 - asked within the loop
+
+            with fake.bent(bend):
+                for ask in VERBS.values():
+                    with pytest.raises((Unavailable, Invalid)):
+                        ask(s3, fake)
+        assert not other.asked
