@@ -224,7 +224,8 @@ class Supervisor:
     """Starts services, watches them, stops them in reverse order, and turns the outcome into an exit code.
 
     A failed service stops all others at once, from its own thread and without drain. ``on_fatal`` is called once with the first
-    fatal error; ``beat`` at every look while the process is live (systemd's watchdog).
+    fatal error; ``beat`` at every look while the process is live (systemd's watchdog). ``hopeless`` is asked at every look:
+    what it names is fatal, because nobody should wait for it any longer.
     """
 
     def __init__(
@@ -236,6 +237,7 @@ class Supervisor:
         metrics: Metrics | None = None,
         on_fatal: Callable[[BaseException], None] | None = None,
         beat: Callable[[], None] | None = None,
+        hopeless: Callable[[], BaseException | None] = lambda: None,
     ) -> None:
         self._services = tuple(services)
         self._clock = clock
@@ -243,6 +245,7 @@ class Supervisor:
         self._metrics = metrics
         self._on_fatal = on_fatal
         self._beat = beat
+        self._hopeless = hopeless
         self.health = Health(None, ())
         for service in self._services:
             service.on_failure = self._halt
@@ -263,6 +266,7 @@ class Supervisor:
             if self._metrics is not None:
                 self._metrics.stuck.labels(service.name).set(1 if busy >= self._limits.stuck_seconds else 0)
             fatal = fatal or self._verdict(service, busy)
+        fatal = fatal or self._hopeless()
         if fatal is not None and self.health.fatal is None and self._on_fatal is not None:
             self._on_fatal(fatal)
         self.health = Health(fatal, tuple(stuck))

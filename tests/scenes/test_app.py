@@ -312,6 +312,26 @@ def test_a_checkpoint_that_is_denied_for_a_moment_ends_no_daemon(
     assert any("/checkpoint/" in stored.key for stored in store_of("app-checkpoint").list(""))
 
 
+@pytest.mark.parametrize("full_from", [0, 1], ids=["claim", "commit"])
+def test_once_does_not_wait_for_a_full_disk_for_ever(
+    broker: Crafted, monkeypatch: pytest.MonkeyPatch, full_from: int
+) -> None:
+    put = MemoryProvider.put
+
+    def full(self: MemoryProvider, key: str, *rest: Any, **more: Any) -> Any:
+        if "/commit/" in key and int(key.rpartition("/")[2]) >= full_from:
+            raise Unavailable("no space left to write an object", hint="free disk space", key=key)
+        return put(self, key, *rest, **more)
+
+    monkeypatch.setattr(MemoryProvider, "put", full)
+    one = daemon(broker, f"memory://app-full-{full_from}", sets={"watchdog.stuck_ms": 1000})
+    with (
+        pytest.raises(Unavailable, match=r"failing for \d+ s: no space left.*free disk space"),
+        ExitStack() as stack,
+    ):
+        one.run(stack)
+
+
 def test_a_stop_ends_the_waiting(broker: Crafted) -> None:
     (Path(f"{broker.store}.tiered") / "metadata").mkdir(parents=True)
 

@@ -199,3 +199,19 @@ def test_a_racer_that_never_comes_is_said_and_not_waited_for(monkeypatch: pytest
     monkeypatch.setattr(probing, "START_SECONDS", 0.2)
     with pytest.raises(Unavailable, match="did not begin"):
         probe(memory(), CLOCK)
+
+
+@pytest.mark.parametrize("from_put", [0, 2], ids=["the first put", "the race"])
+def test_a_full_disk_is_named_with_its_fix(from_put: int) -> None:
+    class Full(Wrapped):
+        puts = 0
+
+        def put(self, key: str, parts: Sequence[Buffer], *, create_only: bool = True) -> Stored:
+            self.puts += 1
+            if self.puts > from_put:
+                raise Unavailable("no space left to write an object", hint="free disk space", key=key)
+            return super().put(key, parts, create_only=create_only)
+
+    with pytest.raises(Unavailable, match="no space left") as caught:
+        probe(Full(memory()), CLOCK)
+    assert caught.value.hint == "free disk space"

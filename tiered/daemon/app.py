@@ -55,6 +55,7 @@ YOUNG_OBJECTS = 50_000
 FENCED_STEP_SECONDS = 1.0
 FATAL_SECONDS = 20.0
 """How long closing may take after a fatal error: what made a worker hang may hold closing, too."""
+PATIENCE_LOOK_SECONDS = 0.5
 LEAVE_SECONDS = 3.0
 """How long a stop before archiving waits for the request under way; there is nothing yet that could be lost."""
 
@@ -102,6 +103,7 @@ class Daemon:
         self._problem: str | None = STARTING
         self._give_up = threading.Event()
         self._closed = threading.Event()
+        self._in_vain: Unavailable | None = None
         self._looker: Looker[DaemonView] | None = None
         self._away: NotFound | None = None
         self._halted: str | None = None
@@ -138,6 +140,8 @@ class Daemon:
             self._metrics, log, self._clock, ProcessTotals(),
             touch=self._touch, problem=self._tell, outages=self._outages, end=end,
         )  # fmt: skip
+        if self._choices.once:
+            self._run_beside(stack, Service("patience", self._patience, self._clock))
         early = [
             *self._watched(stack, source), self._hold(stack, source), *self._web(stack), *self._gateway(stack)
         ]  # fmt: skip
@@ -167,9 +171,16 @@ class Daemon:
         )
         try:
             return archiving.run(
-                stack, early, partial(self._claimed, stack), self._notifier.watchdog, self._fatal
+                stack,
+                early,
+                partial(self._claimed, stack),
+                self._notifier.watchdog,
+                self._fatal,
+                lambda: self._in_vain,
             )
         except (Unavailable, Refused):
+            if self._in_vain is not None:
+                raise self._in_vain from None
             if self._told_to_stop and not archiving.running:
                 return self._stopped_early()
             raise
@@ -243,6 +254,15 @@ class Daemon:
 
         Service("leave", end, self._clock).start()
 
+    def _patience(self) -> Next:
+        """``--once`` waits for a store or a disk for as long as a step may take: then whoever called is told to try again."""
+        failing = self._outages.worst(self._settings.watchdog.stuck_ms / 1000)
+        if failing is None:
+            return pause(PATIENCE_LOOK_SECONDS)
+        self._in_vain = Unavailable(str(failing))
+        self._give_up.set()
+        return DONE
+
     def _tell(self, problem: str) -> None:
         """What opening waits for."""
         self._problem = problem
@@ -262,6 +282,8 @@ class Daemon:
                     stack.push(inner.pop_all())
                     return parts
                 except Unavailable as error:
+                    if self._in_vain is not None:
+                        raise self._in_vain from error
                     if self._told_to_stop:
                         return None
                     if self._choices.once or not (self._state / "metadata").exists():

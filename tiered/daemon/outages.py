@@ -67,10 +67,11 @@ class Outages:
         oldest = self._oldest()
         return None if oldest is None else oldest.cause
 
-    def worst(self) -> FailingWrite | None:
-        """The write that has been failing longest, once that is longer than the limit."""
+    def worst(self, limit_seconds: float | None = None) -> FailingWrite | None:
+        """The write that has been failing longest, once that is longer than the limit, or than ``limit_seconds``."""
         oldest = self._oldest()
-        return oldest if oldest is not None and oldest.seconds >= self._limit else None
+        limit = self._limit if limit_seconds is None else limit_seconds
+        return oldest if oldest is not None and oldest.seconds >= limit else None
 
     def _oldest(self) -> FailingWrite | None:
         with self._lock:

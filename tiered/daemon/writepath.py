@@ -107,11 +107,12 @@ class Archiving:
         on_ready: Callable[[], None],
         beat: Callable[[], None],
         on_fatal: Callable[[BaseException], None],
+        hopeless: Callable[[], BaseException | None],
     ) -> int:
         """Claim, then run the services until stopped, done (``once``) or a fatal error, which is raised; the exit code.
 
-        ``on_fatal`` hears of that error first. ``early``: services that run since before the archive was opened and have no end
-        of their own.
+        ``on_fatal`` and ``hopeless``: see ``Supervisor``. ``early``: services that run since before the archive was opened and
+        have no end of their own.
         """
         parts = self._parts
         line = self._make_line(stack)
@@ -137,6 +138,7 @@ class Archiving:
             metrics=parts.metrics,
             on_fatal=on_fatal,
             beat=beat,
+            hopeless=hopeless,
         )
         code = self._supervisor.run(self._stop)
         if self._supervisor.health.fatal is not None:

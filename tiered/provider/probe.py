@@ -171,7 +171,7 @@ class _Probe:
         self._add("create-only under a race", problem, fine, TWO_WRITERS)
 
     def _race_once(self, pool: ThreadPoolExecutor, key: str, size: int) -> str | None:
-        start = threading.Barrier(RACERS)
+        start, failures = threading.Barrier(RACERS), list[Unavailable]()
 
         def put(racer: int) -> bool | None:
             """True: won, False: lost, None: unknown."""
@@ -180,7 +180,8 @@ class _Probe:
                 self._provider.put(key, [_body(racer, size)])
             except Conflict as conflict:
                 return None if is_after_unknown(conflict) else False
-            except Unavailable:
+            except Unavailable as error:
+                failures.append(error)
                 return None
             return True
 
@@ -202,9 +203,12 @@ class _Probe:
         except NotFound:
             if winners:
                 return "a race's winner left no object"
+            failure = failures[-1]
             raise Unavailable(
-                "no put of a race arrived; the store cannot be judged now", key=key, url=self._provider.url
-            ) from None
+                f"no put of a race arrived, the store cannot be judged now: {failure.message}",
+                hint=failure.hint,
+                **{**failure.fields, "key": key, "url": self._provider.url},
+            ) from failure
         if not any(found == _body(racer, size) for racer in winners or unknown):
             return "after a race the object holds other bytes than its winner's"
         return None

@@ -49,7 +49,9 @@ def put_own(
             if left:
                 continue
             raise Unavailable(
-                "the put was never seen to happen", key=key, url=provider.url, rounds=rounds
+                f"the put was never seen to happen: {failure.message}",
+                hint=failure.hint,
+                **{**failure.fields, "key": key, "url": provider.url, "rounds": rounds},
             ) from failure
         object_length = found.object_length if found.object_length is not None else provider.head(key).length
         if object_length == length and (same(found) if same else found.data == wanted):

@@ -9,7 +9,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
 from tiered.codec.format.commit import decode_commit, decode_commit_footer
 from tiered.codec.format.edits import Commit
-from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
+from tiered.errors import Corrupt, Denied, Invalid, NotFound, Refused, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.wrap import Wrapped
 
@@ -53,7 +53,8 @@ class OtherCopy:
         except Refused:
             raise
         except (Unavailable, Invalid) as error:
-            self.away = NotFound(f"the copy of the archive does not answer: {error.said}")
+            how = "refuses" if isinstance(error, Denied) else "does not answer"
+            self.away = NotFound(f"the copy of the archive {how}: {error.said}")
             raise self.away from error
 
     def _of_this_archive(self, opened: Provider) -> Provider:
