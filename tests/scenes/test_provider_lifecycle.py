@@ -13,7 +13,7 @@ from tiered.errors import Denied, Invalid, TieredError
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.open import open_provider
 from tiered.provider.s3 import S3Provider
-from tiered.provider.s3lifecycle import harmful_rules
+from tiered.provider.s3lifecycle import harmful_rules, must_be_restored
 from tiered.settings import Store
 
 ROOT = "root/DefaultCluster/broker-a/"
@@ -47,6 +47,30 @@ def rule(**options: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_which_rules_harm(options: dict[str, Any], found: list[str]) -> None:
     assert harmful_rules([rule(**options)], ROOT) == found
+
+
+def test_the_archive_classes_of_other_vendors_are_seen() -> None:
+    names = [
+        "GLACIER",
+        "DEEP_ARCHIVE",
+        "ARCHIVE",
+        "COLD_ARCHIVE",
+        "DeepColdArchive",
+        "COLD",
+        "GLACIER_FLEXIBLE_RETRIEVAL",
+    ]
+    assert [name for name in names if not must_be_restored(name)] == []
+    names = [
+        "STANDARD",
+        "STANDARD_IA",
+        "GLACIER_IR",
+        "INTELLIGENT_TIERING",
+        "ONEZONE_IA",
+        "IA",
+        "NEARLINE",
+        "COLDLINE",
+    ]
+    assert [name for name in names if must_be_restored(name)] == []
 
 
 def test_doctor_warns_of_a_rule_of_a_bucket(moto: S3Server) -> None:

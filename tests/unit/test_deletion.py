@@ -97,3 +97,15 @@ def test_keys_over_which_a_store_breaks_down_hold_back_the_others_for_some_round
     for _ in range(10):
         deletion.delete(left(store))
     assert left(store) == bad
+
+
+def test_a_store_that_says_so_and_deletes_nothing_is_not_believed() -> None:
+    class Locked(Touchy):
+        def delete_many(self, keys: Sequence[str]) -> Mapping[str, TieredError]:
+            return {}
+
+    store = Locked()
+    keys = filled(store, 3)
+    failed = Deletion(store, 1).delete(keys)
+    assert sorted(failed) == keys
+    assert "lock or retention rule" in str(failed[keys[0]])

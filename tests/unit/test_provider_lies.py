@@ -131,6 +131,14 @@ def test_the_probe_notices_a_store_that_proves_no_put(fake: FakeS3, s3: S3Provid
     assert "read back" in unproven[0].unprotected
 
 
+def test_the_probe_notices_a_store_that_deletes_nothing(fake: FakeS3, s3: S3Provider) -> None:
+    with fake.bent(s3lies.told_to(["delete"], s3lies.swallowed)):
+        report = probe(s3, ManualClock())
+    assert [
+        (each.capability, "lock or retention" in each.detail) for each in report.findings if not each.held
+    ] == [("deleting", True)]
+
+
 def test_a_page_is_told_as_what_it_is(fake: FakeS3, s3: S3Provider) -> None:
     with fake.bent(s3lies.page), pytest.raises(Unavailable, match="not the store") as caught:
         s3.put("new", [BODY])

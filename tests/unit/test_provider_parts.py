@@ -167,6 +167,17 @@ def test_s3_codes(status: int, code: str, kind: type[TieredError], told: str) ->
     assert "\n" not in str(error)
 
 
+def test_a_checksum_that_the_store_does_not_know_names_the_setting() -> None:
+    said = "Unsupported header 'x-amz-checksum-crc32c' received for this API call."
+    response = {
+        "Error": {"Code": "InvalidArgument", "Message": said},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+    }
+    error = from_response(response, Context("put", "k", "s3://b"))
+    assert isinstance(error, Invalid)
+    assert 'store.checksum = ""' in str(error)
+
+
 def test_the_region_the_store_names_is_passed_on() -> None:
     assert "eu-west-3" in str(mapped(301, "PermanentRedirect", **{"x-amz-bucket-region": "eu-west-3"}))
 

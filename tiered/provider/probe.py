@@ -301,8 +301,20 @@ class _Probe:
                 break
             except TieredError:
                 continue
+        if problem is None:
+            problem = self._undeleted()
         tidy(self._provider, self._base)
         self._add("deleting", problem, "the probe's keys are gone", DELETING, essential=False)
+
+    def _undeleted(self) -> str | None:
+        """Some stores say that they deleted, and do nothing: a lock or a retention rule of the bucket holds the object."""
+        try:
+            left = sum(1 for _ in self._provider.list(f"{self._base}{self._common}"))
+        except TieredError:
+            return None  # why is said by whatever comes next
+        if not left:
+            return None
+        return f"{left} keys are there that the store said it deleted: look for a lock or retention rule of the bucket"
 
 
 def _body(racer: int, size: int) -> bytes:

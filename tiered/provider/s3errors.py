@@ -25,6 +25,8 @@ _PERMISSION = (
     "allow s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload and s3:ListBucket for it"
 )
 _CLOCK = "set the clock, for example with NTP"
+_CHECKSUM = 'set store.checksum = "", or to one that the store knows'
+_CHECKSUM_HEADERS = ("x-amz-checksum", "x-amz-sdk-checksum")
 _REGION = "set store.region (or ?region= in archive.url) to the bucket's region, or correct store.endpoint"
 
 _HINTS: dict[str, tuple[str, str]] = {
@@ -188,6 +190,8 @@ def from_response(response: Mapping[str, Any], context: Context) -> TieredError:
     message, hint = _HINTS.get(
         code, (f"the store refuses to {context.verb}", "check archive.url and the store section")
     )
+    if any(header in str(said.get("Message")).lower() for header in _CHECKSUM_HEADERS):
+        message, hint = "the store does not know the checksum that is sent with each upload", _CHECKSUM
     region = headers_of(response).get("x-amz-bucket-region") or said.get("Region")
     if region and hint is _REGION:
         where["expected"] = f"region {context.clean(str(region))}"

@@ -7,8 +7,15 @@ from typing import Any
 
 from tiered.errors import Invalid, NotFound
 
-UNREADABLE_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
-"""Storage classes whose objects have to be restored before they can be read."""
+_READABLE = ("GLACIER_IR",)
+
+
+def must_be_restored(storage_class: str) -> bool:
+    """Whether objects of a storage class have to be restored before they can be read. Vendors name theirs alike: GLACIER,
+    DEEP_ARCHIVE, COLD_ARCHIVE, DeepColdArchive, COLD."""
+    name = storage_class.upper()
+    return name not in _READABLE and ("ARCHIVE" in name or name == "COLD" or name.startswith("GLACIER"))
+
 
 _OURS_TO_LOSE = ("probe/",)
 _NONE = ("NoSuchLifecycleConfiguration", "NotImplemented", "MethodNotAllowed")
@@ -51,7 +58,7 @@ def _done(rule: Mapping[str, Any]) -> Iterator[str]:
     if expiry.get("Days") is not None or expiry.get("Date") is not None:
         yield f"deletes objects {_when(expiry)}"
     for moved in rule.get("Transitions") or ():
-        if moved.get("StorageClass") in UNREADABLE_CLASSES:
+        if must_be_restored(str(moved.get("StorageClass"))):
             yield f"moves objects to {moved['StorageClass']} {_when(moved)}"
 
 

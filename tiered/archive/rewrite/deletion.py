@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tiered.crashpoint import AgeingPoint, reach
-from tiered.errors import TieredError, passes_soon
+from tiered.errors import TieredError, Unavailable, passes_soon
 from tiered.provider.base import Provider
 
 FAILED_REQUESTS = 24
@@ -40,11 +40,29 @@ class Deletion:
         with ThreadPoolExecutor(self._threads, thread_name_prefix="delete") as pool:
             for answers in pool.map(lambda part: self._part(part, patience), parts):
                 failed.update(answers)
+        failed.update(self._still_there([key for key in keys if key not in failed]))
         self._alone -= set(keys) - failed.keys()
         self._alone.update(list(patience.alone)[: MOST_ALONE - len(self._alone)])
         most = self._provider.capabilities.delete_keys
         self._at_once = max(1, self._at_once // 2) if patience.over else min(most, 2 * self._at_once)
         return failed
+
+    def _still_there(self, deleted: Sequence[str]) -> dict[str, TieredError]:
+        """One of those that the store said are gone is looked for, at one request a round: a store whose bucket is locked may
+        say so of all of them, and do nothing."""
+        if not deleted or self._provider.capabilities.delete_keys == 1:
+            return {}
+        try:
+            self._provider.head(deleted[0])
+        except TieredError:
+            return {}
+        error = Unavailable(
+            "the store said that it deleted an object, and it is there",
+            key=deleted[0],
+            url=self._provider.url,
+            hint="look for a lock or retention rule of the bucket, and for a version that came back",
+        )
+        return dict.fromkeys(deleted, error)
 
     def _part(self, keys: Sequence[str], patience: _Patience) -> dict[str, TieredError]:
         """One request, and more where it fails as a whole. What has no answer is asked for again in a later round (D6)."""
