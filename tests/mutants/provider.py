@@ -9,6 +9,12 @@ _S3 = "tests/unit/test_provider_s3_requests.py"
 
 MUTANTS = (
     Mutant(
+        "tiered/archive/log/localfiles.py",
+        "        _check_names(directory, known_url, url)\n",
+        "",
+        "tests/unit/test_archive_identity.py -k renamed_broker",
+    ),
+    Mutant(
         "tiered/archive/log/beat.py",
         "        return self.key.ended_at == head.commit_id",
         "        return self.key.ended_at is not None",

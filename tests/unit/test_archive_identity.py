@@ -16,6 +16,7 @@ from tiered.archive.keys import ArchiveKeys, ProbeKey, build
 from tiered.archive.log.identity import ArchiveIdentity, decode_identity, ensure_identity, read_identity
 from tiered.archive.log.localfiles import (
     check_fence,
+    check_known_archive,
     ensure_directory,
     forget_fence,
     load_writer_id,
@@ -247,3 +248,13 @@ def test_conflict_without_an_object_is_not_swallowed() -> None:
     with pytest.raises(TieredError) as caught:
         ensure_identity(store, KEYS, 1, os.urandom)
     assert isinstance(caught.value, NotFound)
+
+
+def test_a_renamed_broker_is_not_archived_again(tmp_path: Path) -> None:
+    """The same store and state directory, another name: a second archive of everything, without a word."""
+    record_known_archive(tmp_path, "s3://b/p%20c/broker-a/", bytes(16))
+    for asked in ("s3://b/p%20c/broker-b/", "s3://b/p%20d/broker-a/"):
+        with pytest.raises(Invalid, match=r"source.broker to those of c/broker-a"):
+            check_known_archive(tmp_path, asked, None)
+    check_known_archive(tmp_path, "s3://b/p%20c/broker-a/", bytes(16))
+    check_known_archive(tmp_path, "s3://other%20c/broker-a/", None)  # it moved

@@ -334,7 +334,13 @@ def test_the_kubernetes_example_fits_the_schemas() -> None:
     import kubernetes_validate  # late: slow to import, and no other test needs it
 
     found = manifests()
-    assert {m["kind"] for m in found} == {"ConfigMap", "Service", "Deployment", "StatefulSet"}
+    assert {m["kind"] for m in found} == {
+        "ConfigMap",
+        "Service",
+        "Deployment",
+        "StatefulSet",
+        "PersistentVolumeClaim",
+    }
     for manifest in found:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
@@ -469,3 +475,21 @@ def test_no_figure_of_sinks_is_left_out_of_the_dashboard_and_the_guide() -> None
     places = [tuple(panel["gridPos"][side] for side in "xy") for panel in board["panels"]]
     assert len(set(places)) == len(places)
     assert len({panel["id"] for panel in board["panels"]}) == len(places)
+
+
+def test_what_is_started_is_asked_whether_it_is_ready_and_keeps_its_ports() -> None:
+    for manifest in (one for one in manifests() if one["kind"] in ("Deployment", "StatefulSet")):
+        for container in containers(manifest):
+            assert "readinessProbe" in container, container["name"]
+        assert not any(
+            "emptyDir" in volume for volume in manifest["spec"]["template"]["spec"].get("volumes", [])
+        )
+
+
+@pytest.mark.parametrize("name", ["tiered", "tiered-gateway", "tiered-keyvalue", "tiered-node"])
+def test_the_documentation_of_a_unit_is_installed(name: str) -> None:
+    path = unit(f"{name}.service")["Unit"]["Documentation"].removeprefix("file://")
+    assert f"install -D -m 644 -t {Path(path).parent} deploy/*.md" in (DEPLOY / "README.md").read_text(
+        "utf-8"
+    )
+    assert (DEPLOY / Path(path).name).is_file()

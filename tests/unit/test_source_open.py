@@ -155,3 +155,13 @@ def test_restore_loss_says_what_is_lost() -> None:
     assert "waiting to be retried" in text
     assert "dead letters" not in text
     assert "dead letters" in restore_loss(("*",))
+
+
+@pytest.mark.parametrize(("cluster", "broker"), [("c1", "broker-b"), ("c2", "broker-a")])
+def test_a_store_of_a_broker_of_another_name(tmp_path: Path, cluster: str, broker: str) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "brokerIdentity").write_text(f"{cluster}#{broker}#2")
+    with pytest.raises(Invalid, match=f"source.broker to {broker}") as caught:
+        opened(store_dir=str(tmp_path), cluster="c1", broker="broker-a")
+    assert caught.value.fields["expected"] == f"{cluster}/{broker}"
+    opened(store_dir=str(tmp_path), cluster=cluster, broker=broker).close()

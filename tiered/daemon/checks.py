@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
-from tiered.archive.log.beat import SHORTEST_WAIT_MS
 from tiered.archive.rewrite.policy import policy_from
 from tiered.daemon.config import Loaded, where_to_set
 from tiered.errors import Invalid, Refused
@@ -16,6 +15,7 @@ from tiered.filter.tenants import TenantRules
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.membership.registry import parse_membership
 from tiered.settings import ONE_DAY_MS, Settings
+from tiered.settings.writing import SHORTEST_WAIT_MS
 from tiered.text.addresses import split_address
 from tiered.text.human import duration
 from tiered.text.values import time_ms

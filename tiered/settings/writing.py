@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, SettingsSection, ms, option, size
 
+SHORTEST_WAIT_MS = 3000
+"""Of archive.takeover_wait_ms, but for 0: a shorter silence proves nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source(SettingsSection):

@@ -14,6 +14,10 @@ from tiered.source.layout import StoreLayout, store_layout
 from tiered.source.limit import AskBroker
 from tiered.source.local import LocalCommitLog
 
+IDENTITY_FILE = "brokerIdentity"
+"""In the broker's store: cluster, name and id, with ``#`` between."""
+MOST_IDENTITY_BYTES = 1024
+
 
 def open_source(
     source: Source,
@@ -27,10 +31,11 @@ def open_source(
     """The commitlog that the settings name, checked. An empty store is fine: it is waited for.
 
     Errors: ``Refused`` (DLedger store, hold inside the store), ``NotFound`` (no store there), ``Invalid``
-    (not set, not a directory, not readable).
+    (not set, not a directory, not readable, of a broker of another name).
     """
     layout = store_layout(source, hold)
     check_layout(layout)
+    check_names(source)
     check_places(layout.places, layout.broker_directories)
     return LocalCommitLog(
         source, hold, clock, on_let_go=on_let_go, disk_usage=disk_usage, ask_broker=ask_broker
@@ -54,6 +59,27 @@ def check_layout(layout: StoreLayout) -> None:
     for directory in layout.commitlog_dirs:
         for name in _names(directory, "source.commitlog_dirs"):
             _check_readable(directory, name)
+
+
+def check_names(source: Source) -> None:
+    """``Invalid`` where the broker's own ``brokerIdentity`` (under a controller it has one) names another broker or cluster."""
+    if not source.store_dir:
+        return
+    path = Path(source.store_dir) / IDENTITY_FILE
+    try:
+        with path.open("rb") as file:
+            parts = file.read(MOST_IDENTITY_BYTES).decode("utf-8", "replace").strip().split("#")
+    except OSError:  # most brokers have none
+        return
+    if len(parts) == 3 and tuple(parts[:2]) != (source.cluster, source.broker):
+        raise Invalid(
+            "this store is of a broker of another name: under this one everything would be archived again",
+            key="source.broker",
+            path=path,
+            expected=f"{parts[0]}/{parts[1]}",
+            found=f"{source.cluster}/{source.broker}",
+            hint=f"set source.cluster to {parts[0]} and source.broker to {parts[1]}",
+        )
 
 
 def _check_commitlog_named(layout: StoreLayout, names: list[str]) -> None:

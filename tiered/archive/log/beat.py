@@ -18,6 +18,7 @@ from tiered.clock import Clock
 from tiered.codec.summedline import encode_line
 from tiered.errors import Conflict, Fenced, TieredError
 from tiered.provider.base import Provider, Stored
+from tiered.settings.writing import SHORTEST_WAIT_MS
 from tiered.version import FORMAT_VERSION
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ log = logging.getLogger("tiered.daemon")
 
 BEATS_IN_WAIT = 3
 """Beats within the silence after which a writer counts as gone: one or two may be late."""
-SHORTEST_WAIT_MS = 3000
-"""A shorter silence proves nothing: with one a writer puts no beats."""
 _LOOKS = 4
 _MOST_TRIES = 8
 _MOST_DELETED = 1000

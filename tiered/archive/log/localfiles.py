@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tiered import durable
-from tiered.errors import Fenced, Refused, Unavailable, of_local_disk
+from tiered.errors import Fenced, Invalid, Refused, Unavailable, of_local_disk
 
 WRITER_FILE = "writer-id"
 FENCE_FILE = "fenced"
@@ -63,14 +63,18 @@ def load_writer_id(directory: Path, random_bytes: Callable[[int], bytes]) -> byt
 def check_known_archive(directory: Path, url: str, identity: bytes | None) -> None:
     """Whether what lies at ``url`` is what this state directory opened there before, if it did.
 
-    ``Unavailable`` while there is no archive (``None``), for a disk may be mounted late; ``Refused`` if there is another. A
+    ``Unavailable`` while there is no archive (``None``), for a disk may be mounted late; ``Refused`` if there is another;
+    ``Invalid`` if it knows one of another name in this store. A
     vanished archive must not be replaced by an empty one while the holds of the old are released.
     """
     try:
         known_url, _, known = (directory / KNOWN_FILE).read_text().strip().rpartition(" ")
     except FileNotFoundError:
         return
-    if known_url != url or (identity is not None and identity.hex() == known):
+    if known_url != url:
+        _check_names(directory, known_url, url)
+        return
+    if identity is not None and identity.hex() == known:
         return
     kind = Unavailable if identity is None else Refused
     raise kind(
@@ -80,6 +84,19 @@ def check_known_archive(directory: Path, url: str, identity: bytes | None) -> No
         expected=known,
         found="no archive" if identity is None else identity.hex(),
     )
+
+
+def _check_names(directory: Path, known: str, asked: str) -> None:
+    """``Invalid`` where the archive asked for lies in the store of the known one, under another name: with
+    a name mistyped everything would be archived again. An archive that moved to another store is known there by its id."""
+    (store, _, name), (asked_store, _, asked_name) = known.rpartition("%20"), asked.rpartition("%20")
+    if store and store == asked_store and name != asked_name:
+        raise Invalid(
+            "this state directory is of another broker's archive in the same store",
+            hint=f"set source.cluster and source.broker to those of {name.rstrip('/')}; another archive on purpose has a"
+            " state.directory of its own",
+            key="source.broker", path=str(directory), expected=name, found=asked_name,
+        )  # fmt: skip
 
 
 def has_known_archive(directory: Path, url: str) -> bool:
