@@ -211,9 +211,15 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/feed/joined.py",
-        "        if reaches < needed:\n",
-        "        if reaches < 0:\n",
+        "progress.physical_offset < needed:\n",
+        "progress.physical_offset < 0:\n",
         f"{_FEED}::test_an_archive_that_has_not_come_so_far_is_waited_for",
+    ),
+    Mutant(
+        "tiered/feed/joined.py",
+        "        if parted is not None:\n",
+        "        if parted is None:\n            parted = None\n        elif False:\n",
+        f"{_FEED}::test_nothing_is_taken_of_an_archived_tail_that_the_broker_lost",
     ),
     Mutant(
         "tiered/view/sweeping.py",

@@ -15,7 +15,7 @@ import pytest
 from tests.kit.command import tiered
 from tests.kit.kvscene import NAMESPACE, KeyValueScene
 from tiered.daemon.viewhealth import view_ready
-from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable
 from tiered.keyvalue import Condition, Freshness, ReadRule
 from tiered.view.snapshot import list_snapshots
 from tiered.view.sweeping import REST_SECONDS, SKEW_MS
@@ -280,6 +280,77 @@ def test_a_broker_that_lost_its_tail_has_the_view_made_anew(scene: KeyValueScene
         scene.clock.advance(3600)
         scene.put(NAMESPACE, b"key-1", b"of the new life")
         scene.puts(20, 31)
+        scene.follow(view)
+        assert view.rebuilt == 1
+        scene.check(view)
+
+
+def _loses_archived(scene: KeyValueScene, again: int, view: KeyValueView | None) -> None:
+    """The log begins behind 0; its end, archived and applied, is lost, and ``again`` other writes take its place."""
+    scene.log.mark_started(scene.log.time_ms)
+    scene.puts(30)
+    kept, values, following = (
+        scene.log.position,
+        {n: dict(v) for n, v in scene.values.items()},
+        dict(scene.next),
+    )
+    scene.puts(12, 30)
+    scene.archive()
+    if view is not None:
+        scene.follow(view)
+    scene.expire(1)
+    scene.log.cut(kept)
+    scene.log.write(
+        kept, bytes(scene.log.file_bytes - kept % scene.log.file_bytes)
+    )  # pages that never came to the disk
+    scene.values, scene.next = values, following
+    scene.log.time_ms += 3_600_000
+    scene.log.mark_started(scene.log.time_ms)
+    for number in range(again):
+        scene.put(NAMESPACE, b"new-%d" % number, b"of the new life")
+
+
+@pytest.mark.parametrize(("again", "why"), [(3, "lost a tail, or is behind"), (80, "has other bytes")])
+@pytest.mark.parametrize("had", [True, False], ids=["made anew", "empty store"])
+def test_nothing_is_taken_of_an_archived_tail_that_the_broker_lost(
+    tmp_path: Path, again: int, why: str, *, had: bool
+) -> None:
+    """Not even by a view whose store is empty, nor where the log has grown beyond the end of what was lost."""
+    scene = KeyValueScene(tmp_path)
+    with ExitStack() as stack:
+        view = scene.view(stack) if had else None
+        _loses_archived(scene, again, view)
+        view = view or scene.view(stack)
+        assert why in str(scene.follow(view))
+        with pytest.raises(Unavailable, match="not whole yet"):
+            view.get(NAMESPACE, b"key-1")
+        with pytest.raises(Refused, match="not whole yet"):
+            view.frozen()
+        scene.archive()  # takes back what was lost
+        assert scene.follow(view) is None
+        scene.check(view)
+
+
+def test_a_tail_lost_while_the_archive_is_read_has_the_view_made_anew(scene: KeyValueScene) -> None:
+    """What was read of it is held against the log once more where the two meet."""
+    scene.puts(60)
+    kept, values, following = (
+        scene.log.position,
+        {n: dict(v) for n, v in scene.values.items()},
+        dict(scene.next),
+    )
+    scene.puts(5, 60)
+    scene.archive()
+    scene.expire(3)
+    with ExitStack() as stack:
+        view = scene.view(stack)
+        view.step()  # in the archive
+        scene.log.cut(kept)
+        scene.values, scene.next = values, following
+        scene.log.mark_started(scene.log.time_ms + 3_600_000)
+        scene.puts(9, 90)
+        scene.follow(view)
+        scene.archive()
         scene.follow(view)
         assert view.rebuilt == 1
         scene.check(view)

@@ -198,7 +198,7 @@ def test_a_topic_made_anew_begins_an_empty_namespace(
     redo.apply(log.batch(began))
     assert values(store) == {b"k": (b"2", 0), b"j": (b"3", 1)}
     assert values(store, "other") == {b"k": (b"1", 0)}
-    assert redo.states[NS] == NamespaceState(2, log.ends[-2], None)
+    assert redo.states[NS] == NamespaceState(2, log.ends[-2], None, redo.newest_ms)
 
 
 def test_a_topic_made_anew_in_the_middle_of_a_batch(

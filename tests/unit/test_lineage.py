@@ -19,9 +19,10 @@ from tiered.errors import Refused
 from tiered.model import MessageQueue, PhysicalOffset, Progress
 from tiered.opening import lineage as lineage_module
 from tiered.opening.compare import has_all
-from tiered.opening.lineage import ArchivedRecord, MarkVerdict, Relation, check_mark, compare, last_identical
+from tiered.opening.lineage import ArchivedRecord, Relation, compare, last_identical
 from tiered.settings import Hold, Source
 from tiered.source.local import LocalCommitLog
+from tiered.source.marks import MarkVerdict, check_mark
 
 ORDERS = MessageQueue("Orders", 0)
 START_MS = 1_700_000_000_000

@@ -19,7 +19,7 @@ from tiered.errors import Corrupt, NotFound
 from tiered.feed.base import FeedBatch, FeedPosition, Follow, Passed
 from tiered.feed.inorder import MAX_QUEUES, LogOrder, LogReading
 from tiered.feed.runsahead import QueueToRead, in_turn
-from tiered.model import MessageQueue, PhysicalOffset
+from tiered.model import MessageQueue, PhysicalOffset, Progress
 
 
 class FollowedArchive(Protocol):
@@ -55,22 +55,19 @@ class ArchivedFeed:
         self._wanted = wanted
         self._ahead = ahead
         self._in_order = in_order
-        self._looked = False
+        self._view: View | None = None
 
-    def reaches(self) -> PhysicalOffset:
-        """Up to where the log of the broker that is there now is archived. A look at the archive."""
-        progress = self._look().progress()
-        return PhysicalOffset(0 if progress is None else progress.physical_offset)
+    def progress(self) -> Progress | None:
+        """Up to where the log of the broker that is there now is archived. A look at the archive. ``NotFound`` without one."""
+        return self._look().progress()
 
     def through(self) -> Iterator[FeedBatch]:
         """Everything up to the head as it was looked at last; the last batch has the position behind it."""
-        view = self._look()
+        view = self._view or self._look()
         yield from (
             self._one_by_one(view) if self._in_order is None else self._side_by_side(view, self._in_order)
         )
-        progress = view.progress()
-        reached = PhysicalOffset(0 if progress is None else progress.physical_offset)
-        yield FeedBatch(NOTHING, FeedPosition(reached, None))
+        yield FeedBatch(NOTHING, FeedPosition(reached(view.progress())))
 
     def _side_by_side(self, view: View, order: LogOrder) -> Iterator[FeedBatch]:
         queues = list(islice(self._queues(view), MAX_QUEUES + 1))
@@ -100,16 +97,15 @@ class ArchivedFeed:
                 expected = None
 
     def look(self) -> PhysicalOffset:
-        """``reaches``, of a broker whose archive may not be there yet: then 0."""
+        """Up to where it reaches; 0 for a broker whose archive may not be there yet."""
         try:
-            return self.reaches()
+            return reached(self.progress())
         except NotFound:
             return PhysicalOffset(0)
 
     def _look(self) -> View:
-        view = self._archive.follow() if self._looked else self._archive.at()
-        self._looked = True
-        return view
+        self._view = self._archive.at() if self._view is None else self._archive.follow()
+        return self._view
 
     def _queues(self, view: View) -> Iterator[QueueToRead]:
         for listed in list_queues(view.state.view, prefix=self._prefix):
@@ -119,7 +115,8 @@ class ArchivedFeed:
                 yield QueueToRead(file, follow, self._began_anew(file, follow))
 
     def _began_anew(self, file: FlatMessageFile, follow: Follow) -> bool:
-        """Whether the archive's queue is another than the one that was followed: its topic was deleted and made again."""
+        """Whether the archive's queue is another than the one that was followed: its topic was deleted and made again, or the
+        broker lost the end of its log."""
         if follow.next == 0:
             return False
         if follow.next > file.max_offset:
@@ -129,7 +126,14 @@ class ArchivedFeed:
         stretch = next(iter(file.read(follow.next - 1, 1)), None)
         if stretch is None:
             return False
-        return int(stretch_messages(stretch).headers["physical_offset"][-1]) != follow.physical
+        last = stretch_messages(stretch).headers[-1]
+        other_time = follow.stored_ms is not None and int(last["store_timestamp"]) != follow.stored_ms
+        return other_time or int(last["physical_offset"]) != follow.physical
+
+
+def reached(progress: Progress | None) -> PhysicalOffset:
+    """The place in the log up to which it is archived."""
+    return PhysicalOffset(0 if progress is None else progress.physical_offset)
 
 
 def _ended(queue: QueueToRead, expected: int, anew: MessageQueue | None) -> FeedBatch:

@@ -12,7 +12,8 @@ from tiered.model import MessageQueue, PhysicalOffset
 
 
 class LogAnchor(NamedTuple):
-    """The last record before a position, of any topic: where it lies, its bytes, their CRC-32C. By it a log is known again."""
+    """Bytes right before a position, as a rule the last record: where they lie, how many, their CRC-32C. By it a log is known
+    again."""
 
     start: int
     size: int
@@ -60,10 +61,12 @@ class FeedPosition:
 @dataclass(frozen=True, slots=True)
 class Follow:
     """How far a follower is in one queue: the ``next`` offset that it wants, and where the record of the one before it lies in
-    the broker's log (``None``: not known), by which a queue that began anew is told from one that goes on."""
+    the broker's log, and when it was stored (``None``: not known). By these a queue that began anew is told from one that goes
+    on: what came in place of a tail that the broker lost may lie where that lay."""
 
     next: int = 0
     physical: int | None = None
+    stored_ms: int | None = None
 
 
 class Passed(NamedTuple):

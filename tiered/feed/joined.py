@@ -3,16 +3,20 @@
 The live log is read as long as it has what comes next. Where it has not, because its broker deleted it, or it cannot be read
 there, the archive is read up to its head, and the log again from where that commit ends: all messages below that place
 are archived and none above, so nothing is left out and nothing comes twice.
+
+That holds of an archive of this very log. While it has the tail that a broker lost, which the daemon takes back when it
+sees the broker again, nothing is taken from it: whoever joins the two waits.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tiered.errors import NotFound
-from tiered.feed.archived import NOTHING, ArchivedFeed
-from tiered.feed.base import FeedBatch, FeedPosition
+from tiered.feed.archived import NOTHING, ArchivedFeed, reached
+from tiered.feed.base import FeedBatch, FeedPosition, LogAnchor
 from tiered.feed.live import LiveFeed, LogGap
 from tiered.model import PhysicalOffset
 
@@ -31,6 +35,8 @@ class JoinedFeed:
         self._through: Iterator[FeedBatch] | None = None
         self._waiting: str | None = None
         self._joined = False
+        self._anchor: LogAnchor | None = None
+        """Of the log where the archive that is read ends, from before it is read: a tail lost meanwhile shows."""
 
     @property
     def waiting(self) -> str | None:
@@ -89,15 +95,18 @@ class JoinedFeed:
     def _from_archive(self, needed: int) -> bool:
         assert self._archive is not None
         try:
-            reaches = self._archive.reaches()
+            progress = self._archive.progress()
         except NotFound as error:
             self._waiting = f"{error.message}: it is needed for what the broker's log no longer has"
             return False
-        if reaches < needed:
-            self._waiting = (
-                f"the archive ends at {reaches}, before {needed}, where the broker's log can be read"
-            )
+        if progress is None or progress.physical_offset < needed:
+            self._waiting = f"the archive ends at {reached(progress)}, before {needed}, where the broker's log can be read"
             return False
+        parted = self._live.parted(progress)
+        if parted is not None:
+            self._waiting = f"{parted}; it goes on when the daemon (tiered run) has taken that back"
+            return False
+        self._anchor = self._live.anchor(PhysicalOffset(progress.physical_offset))
         self._joined, self._through = True, self._archive.through()
         return True
 
@@ -107,10 +116,11 @@ class JoinedFeed:
         except BaseException:
             self._through, self._joined = None, False  # what was given is known to those who took it
             raise
-        self._position = found.position
         if found.position.physical is not None:
+            found = replace(found, position=replace(found.position, anchor=self._anchor))
             self._through = None
-            self._joined = self._live.has(found.position.physical)
+            self._joined = self._live.has(found.position.physical)  # type: ignore[arg-type]
+        self._position = found.position
         return found
 
     def _over(self, gap: LogGap) -> FeedBatch | None:

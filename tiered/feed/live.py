@@ -16,9 +16,12 @@ from tiered.codec.record.layout import SYS_COMMIT, SYS_TRANSACTION
 from tiered.codec.types import Bools
 from tiered.errors import Corrupt, NotFound
 from tiered.feed.base import FeedBatch, FeedPosition, LogAnchor
-from tiered.model import PhysicalOffset
+from tiered.model import PhysicalOffset, Progress
 from tiered.source.base import BrokerAnswers, BrokerMark, Chunk, Copies, Life, ReadStatus, Tail
+from tiered.source.marks import MarkVerdict, check_mark
 
+ANCHOR_BYTES = 4096
+"""Before a place of which no record is known."""
 MAX_RECORDS = 200_000
 """Most records taken at once: their headers have some 90 bytes each."""
 
@@ -49,6 +52,8 @@ class LiveFeed:
         self._wanted = wanted
         self._batch_bytes = batch_bytes
         self._mark: BrokerMark | None = None
+        self._held_against: tuple[tuple[Progress, BrokerMark], bool] | None = None
+        """What the archive's end was held against, and whether it is another one."""
         self._all_followed = False
         """Whether everything was, when it was read last: then the next is proven before anybody asks whose it is."""
 
@@ -83,7 +88,34 @@ class LiveFeed:
             return
         if position.anchor is not None:
             self._check_anchor(position.anchor)
+        elif position.physical is not None and position.physical > self.end():
+            raise LogCut(f"the log ends before {position.physical}, where it was followed to")
         self._mark = mark
+
+    def parted(self, archived: Progress) -> str | None:
+        """Why what is archived up to there is not of this log, as far as there are bytes to tell; ``None``: it is. Reads the
+        file in which the archive ends, once for each run of the broker."""
+        end, place = self.end(), archived.physical_offset
+        if end < place:
+            return f"the archive reaches to {place}, and the broker's log ends at {end}: its broker lost a tail, or is behind"
+        asked = archived, self._source.broker_mark()
+        if self._held_against is None or self._held_against[0] != asked:
+            self._held_against = asked, check_mark(self._source, archived) is MarkVerdict.MISMATCH
+        if self._held_against[1]:
+            return f"the archive has other bytes before {place} than the broker's log: its broker lost a tail"
+        return None
+
+    def anchor(self, place: PhysicalOffset) -> LogAnchor | None:
+        """By which the log is known again that was followed up to ``place``; ``None`` where it has no byte before."""
+        begins = self._source.file_start(PhysicalOffset(place - 1)) if place > 0 else None
+        if begins is None:
+            return None
+        start = max(begins, place - ANCHOR_BYTES)
+        try:
+            found = self._source.copy_local(PhysicalOffset(start), place)
+        except NotFound:
+            return None
+        return LogAnchor(start, place - start, crc32c(found))
 
     def _check_anchor(self, anchor: LogAnchor) -> None:
         start = PhysicalOffset(anchor.start)

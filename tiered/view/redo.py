@@ -43,15 +43,22 @@ Rejections = dict[int, int | None]
 @dataclass(frozen=True, slots=True)
 class NamespaceState:
     """What is known of a namespace. ``next``: the version that comes next. ``physical``: where the message before it lies in
-    the broker's log. ``broken``: why nothing of it is applied any more, and nothing served."""
+    the broker's log, ``stored_ms``: when that was stored. ``broken``: why nothing of it is applied or served any more."""
 
     next: int = 0
     physical: int | None = None
     broken: str | None = None
+    stored_ms: int | None = None
 
     def encode(self) -> bytes:
         """As it is stored."""
-        return json.dumps({"next": self.next, "physical": self.physical, "broken": self.broken}).encode()
+        told = {
+            "next": self.next,
+            "physical": self.physical,
+            "broken": self.broken,
+            "stored_ms": self.stored_ms,
+        }
+        return json.dumps(told).encode()
 
     @classmethod
     def decode(cls, stored: bytes) -> NamespaceState:
@@ -59,7 +66,13 @@ class NamespaceState:
         try:
             told = json.loads(stored)
             physical, broken = told.get("physical"), told.get("broken")
-            return cls(int(told["next"]), None if physical is None else int(physical), broken)
+            stored_ms = told.get("stored_ms")
+            return cls(
+                int(told["next"]),
+                None if physical is None else int(physical),
+                broken,
+                None if stored_ms is None else int(stored_ms),
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupt(
                 "what is stored of a namespace cannot be read", found=ascii(stored[:80]),
@@ -141,7 +154,7 @@ class KeyValueRedo:
         if namespace is None or queue.queue_id != QUEUE_ID:
             return Follow()
         state = self.states.get(namespace, NamespaceState())
-        return Follow(state.next, state.physical)
+        return Follow(state.next, state.physical, state.stored_ms)
 
     def forget(self) -> None:
         """Begin at the beginning: the log is another one."""
@@ -176,7 +189,8 @@ class KeyValueRedo:
 
     def _begin_namespace(self, namespace: str, changes: _Changes) -> None:
         log.warning(
-            "a namespace begins anew: its topic was deleted and made again", extra={"namespace": namespace}
+            "a namespace begins anew: its topic was deleted and made again, or the broker lost the end of its log",
+            extra={"namespace": namespace},
         )
         prefix = entries_prefix(namespace)
         for key in [key for key in changes.entries if key.startswith(prefix)]:
@@ -246,7 +260,10 @@ class KeyValueRedo:
         last = messages.headers[-1]
         self.newest_ms = max(self.newest_ms, int(messages.headers["store_timestamp"].max()))
         changes.states[namespace] = replace(
-            state, next=_next(messages), physical=int(last["physical_offset"])
+            state,
+            next=_next(messages),
+            physical=int(last["physical_offset"]),
+            stored_ms=int(last["store_timestamp"]),
         )
 
     def _contiguous(

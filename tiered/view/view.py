@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isinf
 
 from tiered.clock import Clock
-from tiered.errors import BadRequest, Corrupt, NotFound, Unavailable
+from tiered.errors import BadRequest, Corrupt, NotFound, Refused, Unavailable
 from tiered.feed.base import FeedPosition, MessageFeed
 from tiered.feed.live import LogCut
 from tiered.keyvalue import (
@@ -198,8 +198,12 @@ class KeyValueView:
         return self._store.size().bytes
 
     def frozen(self) -> MetadataView:
-        """The store as it is now: for snapshots."""
-        return self._store.snapshot()
+        """The store as it is now: for snapshots. ``Refused`` while it is not whole."""
+        life, usable = self.progress.life, self.progress.usable
+        frozen: MetadataView = self._store.snapshot()
+        if not usable or self.progress.life != life:
+            raise Refused("the view is being made, and is not whole yet", hint="ask again later")
+        return frozen
 
     def get(self, namespace: str, key: bytes, rule: ReadRule = AT_ONCE) -> Entry | None:
         """See ``KeyValues``."""
@@ -386,6 +390,11 @@ class KeyValueView:
         check_namespace(namespace)
         if self.putter is None:
             raise BadRequest("this view takes no writes", hint="set kv.broker_address")
+        if not self.progress.wait_usable(self._pace.latest_seconds):
+            raise Unavailable(
+                "the view is being made, and is not whole yet: no write is decided", applied=self.progress.physical,
+                waiting=self._feed.waiting or "redo", outcome=NOT_DONE, hint="ask again later",
+            )  # fmt: skip
         self._check_whole(namespace)
         return self.putter
 
