@@ -175,7 +175,12 @@ def test_another_archive_and_a_later_writer_are_told_apart(tested: TestedFile) -
     tested.place = replace(PLACE, archive_id=bytes(16))
     with pytest.raises(Refused, match="another archive"):
         tested.open()
-    tested.place = replace(PLACE, epoch=2)
+    tested.place = replace(PLACE, sink_id=b"\1")
+    tested.open().close()  # manifests of before did not say whose they are
+    tested.place = replace(PLACE, sink_id=b"\2")
+    with pytest.raises(Refused, match="another sink, which had this name"):
+        tested.open()
+    tested.place = replace(PLACE, epoch=2, sink_id=b"\1")
     with pytest.raises(Fenced, match="later writer"):
         tested.open()
 

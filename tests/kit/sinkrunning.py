@@ -252,7 +252,7 @@ class KindScene(SinkScene):
         self.there.open = self._open  # type: ignore[method-assign]
 
     def _open(self, stored: StoredSink, anew: bool) -> Sink:
-        place = SinkPlace(ARCHIVE, "DefaultCluster", "broker-a", 1, stored.name, anew)
+        place = SinkPlace(ARCHIVE, "DefaultCluster", "broker-a", 1, stored.name, anew, sink_id=stored.sink_id)
         return find_kind(stored.order.kind).open(stored.order, place)
 
     @property

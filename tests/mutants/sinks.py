@@ -330,4 +330,16 @@ MUTANTS = (
         "        if True or all(reached.get(",
         "tests/scenes/test_sink_figures.py::test_what_a_backfill_left_goes_once_the_archive_has_it",
     ),
+    Mutant(
+        "tiered/sink/reconciling.py",
+        "    anew += _reborn(follows, looked, frozenset(anew), state)\n",
+        "",
+        "tests/scenes/test_sink_verify.py::test_what_the_broker_lost_and_what_came_in_its_place_are_no_doubles",
+    ),
+    Mutant(
+        "tiered/sink/file/sink.py",
+        'if last.sink_id not in ("", self._place.sink_id.hex()):',
+        "if last.sink_id is None:",
+        "tests/contract/test_sink_file.py::test_another_archive_and_a_later_writer_are_told_apart",
+    ),
 )

@@ -65,7 +65,7 @@ def test_a_sink_through_its_life(archived: Path) -> None:
     done = sink(archived, "status")
     assert done.code == 0, done.err
     (row,) = done.json
-    assert (row["sink"], row["phase"], row["archived_position"]) == ("copy", "not running", None)
+    assert (row["sink"], row["phase"], row["archived_position"]) == ("copy", "unknown here", None)
     assert sink(archived, "remove", "copy", "--dry-run").code == 0
     assert len(listed(archived)) == 1
     assert sink(archived, "remove", "copy").code == 0

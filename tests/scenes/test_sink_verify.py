@@ -13,6 +13,7 @@ from tests.kit.command import Done, tiered
 from tests.kit.sinkrunning import ARCHIVE, KindScene
 from tiered.codec.checksum import crc32c
 from tiered.errors import Refused
+from tiered.model import MessageQueue
 from tiered.sink.book import StoredSink
 from tiered.sink.comparison.found import SinkVerdict
 from tiered.sink.comparison.verifying import reader_of
@@ -60,6 +61,25 @@ def test_a_sink_that_did_its_work_is_the_same(scene: FileScene) -> None:
     assert (found.verdict, found.totals["same"], found.compared_queues) == (SinkVerdict.SAME, 15, 2)
     assert sum(found.totals.values()) == 15
     assert scene.verified("Bills").totals["same"] == 5
+
+
+def test_what_the_broker_lost_and_what_came_in_its_place_are_no_doubles(scene: FileScene) -> None:
+    """The first of these lies where the first of those lay, and so has its message id. Of one queue nothing was left: it is
+    another one, that begins before the place where the sink was."""
+    filled(scene)
+    scene.log.cut(sorted(scene.log.records)[7])
+    scene.salt, scene.wrote = "again", scene.wrote[:7]
+    scene.next = {MessageQueue("Orders", 0): 7}
+    scene.put(2)
+    scene.put(1, "Bills")
+    scene.restart()
+    scene.archive()
+    scene.run()
+    scene.commit()
+    found = scene.verified()
+    assert (found.verdict, found.totals["same"], found.totals["others"]) == (SinkVerdict.SAME, 10, 3)
+    progress = scene.runner.progress
+    assert (progress.lost_at_source, progress.begun_anew) == (8, 0), "no topic was deleted"
 
 
 def test_what_is_not_given_yet_is_not_lost(scene: FileScene) -> None:

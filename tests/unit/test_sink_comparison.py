@@ -41,6 +41,7 @@ class Archive:
 
     offsets: Sequence[int]
     start: int = 0
+    lost: Sequence[int] = ()
 
     def least(self, queue: MessageQueue) -> int:
         return self.start
@@ -49,6 +50,9 @@ class Archive:
         found = [message(o) for o in self.offsets if first <= o < end]
         for at in range(0, len(found), 3):
             yield marks(found[at : at + 3])
+
+    def replaced(self, queue: MessageQueue, offsets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.isin(offsets, self.lost)
 
     def before(self, queue: MessageQueue, physical: int) -> Iterator[Marks]:
         yield marks([message(o) for o in self.offsets if 2 * o < physical])
@@ -142,6 +146,15 @@ def test_each_difference_is_found_once(
     told = {(each.first, each.first_offset) for each in found.queues if each.different}
     assert told == (set() if first is None else {first})
     assert found.verdict == (SinkVerdict.SAME if first is None else SinkVerdict.DIFFERENT)
+
+
+def test_what_lies_where_a_lost_tail_lay_has_its_id_and_is_no_double() -> None:
+    there = [*rows(*range(7)), (7, 1_007, 1), *rows(7, 8, 9)]
+    assert counted(compared(There(there), archive=Archive(range(10), lost=(7, 8)))) == {
+        "same": 10,
+        "others": 1,
+    }
+    assert compared(There(there)).totals["doubled"] == 1
 
 
 @pytest.mark.parametrize("window", [1, 4, 100])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from tiered.sink.base import Placed, SinkPosition, WentTo
 from tiered.sink.kafka import hanging
 from tiered.sink.kafka.client import Heard
 from tiered.sink.kafka.hanging import GivenQueues, Hanging, _Committed, _committed
+from tiered.sink.kafka.keeping import position_topic, transactional_id
 from tiered.sink.kafka.kind import KafkaKind
 from tiered.sink.kafka.naming import MAX_NAME, kafka_name, target_name
 from tiered.sink.kafka.positions import (
@@ -39,6 +41,7 @@ from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopic
 from tiered.sink.order import SinkOrder
 from tiered.sink.shape import MessageShape
+from tiered.sink.webhook.requests import PostedLine, PostedRequest
 
 LEGAL = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -63,6 +66,17 @@ def test_names_that_differ_stay_different(names: list[str]) -> None:
     made = [target_name("{topic}", name, "b", "c") for name in names]
     assert len(set(made)) == len(names)
     assert all(set(name) <= LEGAL and name not in (".", "..") and not name.startswith("__") for name in made)
+
+
+def test_of_two_sinks_that_had_one_name_none_goes_on_where_the_other_stood() -> None:
+    """Nor does a receiver of requests take the one's for the other's that came again."""
+    places = [replace(PLACE, sink_id=sink_id) for sink_id in (b"\1" * 16, b"\2" * 16)]
+    places += [replace(place, part="2") for place in places]
+    request = PostedRequest((PostedLine("T", 0, 5, b"{}"),))
+    for told in (position_topic, transactional_id):
+        assert len(set(map(told, places))) == 4
+        assert told(places[2]) == f"{told(places[0])}.2"
+    assert request.key(places[0]) != request.key(places[1])
 
 
 def test_long_names_end_with_a_digest_of_all() -> None:

@@ -166,10 +166,12 @@ def status_command(
         stored = [book.sink(name)] if name else book.sinks()
         archived = {known.sink_id: known.physical for known in known_sinks(view.state.view)}
         running = _running(settings, state)
-        rows = [_stated(each, archived.get(each.sink_id), (running or {}).get(each.name)) for each in stored]
+        rows = [_stated(each, archived.get(each.sink_id), running) for each in stored]
     out.table(STATED, [[row[column.name] for column in STATED] for row in rows])
     if running is None:
-        out.note("no daemon answers beside this state directory: --state names it")
+        out.note(
+            "no daemon answers here: how its sinks are is known where it runs, beside its state directory (--state)"
+        )
     return 1 if any(row["phase"] in ("away", "waiting", "stopped") for row in rows) else 0
 
 
@@ -338,9 +340,13 @@ def _ordered(stored: StoredSink) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _stated(stored: StoredSink, archived: int | None, running: dict[str, Any] | None) -> dict[str, Any]:
+def _stated(
+    stored: StoredSink, archived: int | None, running: dict[str, dict[str, Any]] | None
+) -> dict[str, Any]:
+    """``running``: what the daemon says; ``None``: none answers here, and one may run elsewhere."""
     row: dict[str, Any] = {column.name: None for column in STATED}
-    row |= {"phase": "paused" if stored.paused else "not running"} if running is None else running
+    silent = "unknown here" if running is None else "not running"
+    row |= (running or {}).get(stored.name, {"phase": "paused" if stored.paused else silent})
     return {**row, "sink": stored.name, "archived_position": archived}
 
 

@@ -58,7 +58,9 @@ def command(
         if end and stored.under_way is None:
             raise Conflict("no backfill of this sink is under way", sink=name)
         if end and not dry_run:
-            place = SinkPlace(opened.archive_id, opened.keys.cluster, opened.keys.broker, 0, name)
+            place = SinkPlace(
+                opened.archive_id, opened.keys.cluster, opened.keys.broker, 0, name, sink_id=stored.sink_id
+            )
             stored = end_backfill(opened.book, backfills, stored, place, SystemClock(), os.urandom)
         row = _row(backfills, stored)
     out.table(COLUMNS, [row])

@@ -207,6 +207,7 @@ class SinkServices:
             0 if head is None else head.epoch,
             stored.name,
             anew,
+            sink_id=stored.sink_id,
         )
         kind = find_kind(stored.order.kind)
         kind.check(stored.order)

@@ -48,7 +48,7 @@ def give_part(
 
 def open_part(stored: StoredSink, plan: BackfillPlan, number: int, place: SinkPlace) -> Sink:
     """A part's own opening of the destination; it fences any other of the same part. ``place``: of the sink's log."""
-    at = replace(place, epoch=plan.epoch, name=stored.name, part=plan.part(number))
+    at = replace(place, epoch=plan.epoch, name=stored.name, part=plan.part(number), sink_id=stored.sink_id)
     return find_kind(stored.order.kind).open(stored.order, at)
 
 

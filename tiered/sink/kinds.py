@@ -19,7 +19,8 @@ REGISTERED = "tiered.sinks"
 @dataclass(frozen=True, slots=True)
 class SinkPlace:
     """Whose log a sink is opened for. ``epoch``: of the writer that opens it; a later one fences an earlier one at destinations
-    that can. ``name``: of the sink, the same ever after; with ``archive_id`` it tells this sink from all others.
+    that can. ``name``: of the sink, the same ever after. ``sink_id``: with ``archive_id`` it tells this sink from all others,
+    and from those that were removed and had its name: a position that a destination keeps is of one of them alone.
     ``anew``: an operator has it begin again, so that what it gave before may be gone. ``part``: what of a backfill is given
     through this opening, beside others; empty: all that the sink is given. ``renamed``: what the order makes of a topic's name:
     messages come by the new one, while positions tell of queues as the source names them."""
@@ -32,6 +33,7 @@ class SinkPlace:
     anew: bool = False
     part: str = ""
     renamed: Callable[[str], str] = str
+    sink_id: bytes = b""
 
     @property
     def keeps_as(self) -> str:

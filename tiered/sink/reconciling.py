@@ -115,6 +115,7 @@ def reconcile(
     lineage, looked = (head.lineage, head.seq) if known is None else (known.lineage, known.looked)
     follows = dict(position.queues)
     anew = _others(follows, lineage, state)
+    anew += _reborn(follows, looked, frozenset(anew), state)
     lost = [*_closed(follows, looked, anew, state), *(_behind(follows, head, state) if cut else ())]
     for queue in anew:
         follows[queue] = Follow()
@@ -160,6 +161,22 @@ def _others(follows: Mapping[MessageQueue, Follow], lineage: int, state: Archive
     behind = (found["lineage"] == lineage) & told & (found["birth_physical"].astype(np.int64) > physical)
     other = known & ((found["generation"] == 0) | later | behind)
     return [queues[at] for at in np.flatnonzero(other).tolist()]
+
+
+def _reborn(
+    follows: Mapping[MessageQueue, Follow], looked: int, others: frozenset[MessageQueue], state: ArchiveState
+) -> list[MessageQueue]:
+    """Queues that the broker lost from their first message on, and that began again at or before where the sink was."""
+    found = []
+    for part in state.closed_parts():
+        physical = follows.get(part.queue, Follow()).physical
+        if part.queue in others or part.closed_by is None or part.closed_by <= looked or physical is None:
+            continue
+        queue = state.queue(part.queue)
+        reborn = queue is not None and queue.generation != part.generation
+        if reborn and part.physical_start <= physical < part.physical_end:
+            found.append(part.queue)
+    return found
 
 
 def _closed(

@@ -406,6 +406,9 @@ class SinkRunner:
         if lost:
             self.progress.missing(kind, lost)
             tell_lost(self._stored.name, kind, lost)
+        if kind == "source":  # what lost its tail from its first message on is told with what it lost
+            taken = {gone.queue for gone in lost}
+            anew = tuple(queue for queue in anew if queue not in taken)
         if anew:
             self.progress.anew(anew)
             tell_anew(self._stored.name, anew)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tiered.archive.read.flatfile import FlatMessageFile
 from tiered.archive.read.view import View
-from tiered.codec.types import Bools
+from tiered.codec.types import Bools, Ints
 from tiered.feed.archived import stretch_messages
 from tiered.model import MessageQueue
 from tiered.sink.base import SinkBatch
@@ -26,6 +26,15 @@ class ArchivedMarks:
         """The first offset that the archive has of a queue."""
         found = self._view.state.queue(queue)
         return 0 if found is None else found.min_offset
+
+    def replaced(self, queue: MessageQueue, offsets: Ints) -> Bools:
+        """Which offsets a lost tail of the broker had: what came in a message's place may have its id, for it may lie where
+        that lay."""
+        found = np.zeros(len(offsets), np.bool_)
+        for part in self._view.state.closed_parts():
+            if part.queue == queue and part.closed_by is not None:
+                found |= (offsets >= part.start) & (offsets < part.end)
+        return found
 
     def between(self, queue: MessageQueue, first: int, end: int) -> Iterator[Marks]:
         """Messages of queue offsets [``first``, ``end``), ascending, some at a time."""

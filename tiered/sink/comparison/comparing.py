@@ -163,6 +163,8 @@ class SinkComparison:
             same[hit] = marks.content[place[hit]] == there.content[hit]
             behind = marks.queue_offset[marks.queue_offset >= begin]
             absent.take(behind, np.isin(behind, there.offset))
+        if (ours & ~same).any():
+            ours &= same | ~self._archive.replaced(queue, there.offset)
         return known, ours, same, absent.ranges()
 
     def _judge(self, at: int, offsets: Ints, same: Bools, begin: int) -> None:

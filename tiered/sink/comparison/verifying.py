@@ -19,7 +19,7 @@ from tiered.sink.kinds import SinkPlace, find_kind
 
 def reader_of(stored: StoredSink, cluster: str, broker: str, archive_id: bytes) -> ReadBack:
     """A sink's destination, opened for reading. ``Refused`` if its kind cannot be read back."""
-    place = SinkPlace(archive_id, cluster, broker, 0, stored.name)
+    place = SinkPlace(archive_id, cluster, broker, 0, stored.name, sink_id=stored.sink_id)
     return open_read_back(find_kind(stored.order.kind), stored.order, place)
 
 

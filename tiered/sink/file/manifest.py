@@ -30,7 +30,8 @@ class GivenFile:
 class FileManifest:
     """``position``: complete if ``number == complete``, else the queues that changed since the one before; ``complete`` is the
     number of the last one that is complete. ``writer``: of the opening that wrote it. ``rewound``: what of the
-    files before this manifest the broker lost; JSON has it only where there is something."""
+    files before this manifest the broker lost; JSON has it only where there is something. ``sink_id``: empty in those of
+    before it was kept."""
 
     number: int
     complete: int
@@ -40,13 +41,14 @@ class FileManifest:
     position: SinkPosition
     files: tuple[GivenFile, ...] = ()
     rewound: tuple[Rewound, ...] = ()
+    sink_id: str = ""
 
     def encode(self) -> bytes:
         """As JSON."""
         value = {
             "format": FORMAT, "number": self.number, "complete": self.complete, "archive_id": self.archive_id,
             "epoch": self.epoch, "writer": self.writer, "files": [asdict(file) for file in self.files],
-            **position_value(self.position),
+            "sink_id": self.sink_id, **position_value(self.position),
         }  # fmt: skip
         if self.rewound:
             value["rewound"] = [rewound_value(gone) for gone in self.rewound]
@@ -62,7 +64,7 @@ def decode_manifest(data: bytes, key: str) -> FileManifest:
         return FileManifest(
             int(value["number"]), int(value["complete"]), str(value["archive_id"]), int(value["epoch"]),
             str(value["writer"]), position_of(value), tuple(GivenFile(**file) for file in value["files"]),
-            tuple(map(rewound_of, value.get("rewound", ()))),
+            tuple(map(rewound_of, value.get("rewound", ()))), str(value.get("sink_id", "")),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(

@@ -101,6 +101,12 @@ class FileSink:
                 expected=self._place.archive_id.hex(), found=last.archive_id,
                 hint="give this sink another name, or another location",
             )  # fmt: skip
+        if last.sink_id not in ("", self._place.sink_id.hex()):
+            raise Refused(
+                "the files at this location are of another sink, which had this name", location=self._provider.url,
+                expected=self._place.sink_id.hex(), found=last.sink_id,
+                hint="give this sink another name, or another location",
+            )  # fmt: skip
         if last.epoch > self._place.epoch:
             raise Fenced(
                 "a later writer has this sink",
@@ -125,7 +131,7 @@ class FileSink:
         place = self._place
         return FileManifest(
             number, complete, place.archive_id.hex(), place.epoch, self._writer, position, tuple(self._files),
-            self._rewound,
+            self._rewound, place.sink_id.hex(),
         )  # fmt: skip
 
     def _put(self, manifest: FileManifest) -> None:

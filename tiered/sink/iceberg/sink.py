@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table, Transaction
 
-ARCHIVE, SINK, EPOCH, WRITER, POSITION = (
-    "tiered.archive-id", "tiered.sink", "tiered.sink-epoch", "tiered.sink-writer", "tiered.sink-position",
+ARCHIVE, SINK, SINK_ID, EPOCH, WRITER, POSITION = (
+    "tiered.archive-id", "tiered.sink", "tiered.sink-id", "tiered.sink-epoch", "tiered.sink-writer", "tiered.sink-position",
 )  # fmt: skip
 REWOUND, REWOUND_SHOWN = "tiered.sink-rewound", 200
 """In the summary of the commit behind which a lost tail is given again: what of the rows before the broker lost, as JSON; at
@@ -154,7 +154,10 @@ class IcebergSink:
         for depth in range(1, len(namespace) + 1):
             self._catalog.create_namespace_if_not_exists(namespace[:depth])
         schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(GIVEN_SCHEMA))
-        own = {ARCHIVE: self._place.archive_id.hex(), SINK: self._place.name, "commit.retry.num-retries": "0"}
+        own = {
+            ARCHIVE: self._place.archive_id.hex(), SINK: self._place.name, SINK_ID: self._place.sink_id.hex(),
+            "commit.retry.num-retries": "0",
+        }  # fmt: skip
         return self._catalog.create_table(self._name, schema, properties={"format-version": "2", **own})
 
     def _kept(self) -> SinkPosition:
@@ -189,13 +192,14 @@ def newest_said(table: Table) -> Mapping[str, str] | None:
 
 
 def check_owner(table: Table, name: str, place: SinkPlace) -> None:
-    """``Refused`` for a table of somebody else."""
-    found = table.properties
-    if (found.get(ARCHIVE), found.get(SINK)) != (place.archive_id.hex(), place.name):
+    """``Refused`` for a table of somebody else, a sink that had this name before as well."""
+    found, own = table.properties, place.sink_id.hex()
+    other = found.get(SINK_ID, own) != own
+    if other or (found.get(ARCHIVE), found.get(SINK)) != (place.archive_id.hex(), place.name):
         raise Refused(
             "a table of this name belongs to somebody else", table=name,
-            expected=f"archive {place.archive_id.hex()}, sink {place.name}",
-            found=f"archive {found.get(ARCHIVE, 'none')}, sink {found.get(SINK, 'none')}",
+            expected=f"archive {place.archive_id.hex()}, sink {place.name} ({own})",
+            found=f"archive {found.get(ARCHIVE, 'none')}, sink {found.get(SINK, 'none')} ({found.get(SINK_ID, '')})",
             hint="give the option table another name; nothing was changed",
         )  # fmt: skip
 

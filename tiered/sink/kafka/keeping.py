@@ -24,12 +24,17 @@ _AT_ONCE = 1_000
 
 def position_topic(place: SinkPlace) -> str:
     """Its name: of the archive as well, since other brokers' sinks may have this sink's name."""
-    return f"__tiered.{place.archive_id.hex()[:12]}.{place.keeps_as}"
+    return f"__tiered.{place.archive_id.hex()[:12]}.{_this_sink(place)}"
 
 
 def transactional_id(place: SinkPlace) -> str:
     """By which Kafka knows every process that ever has this sink, and lets the last one alone write."""
-    return f"tiered.{place.archive_id.hex()}.{place.keeps_as}"
+    return f"tiered.{place.archive_id.hex()}.{_this_sink(place)}"
+
+
+def _this_sink(place: SinkPlace) -> str:
+    """And no other that had its name before."""
+    return ".".join(filter(None, (place.name, place.sink_id.hex()[:12], place.part)))
 
 
 class Keeping:

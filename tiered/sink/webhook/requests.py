@@ -40,7 +40,7 @@ class PostedRequest:
         for topic, queue, offset, _ in self.lines:
             first, _, count = ranges.get((topic, queue), (offset, offset, 0))
             ranges[topic, queue] = (first, offset, count + 1)
-        told = repr((place.archive_id.hex(), place.name, sorted(ranges.items())))
+        told = repr((place.archive_id.hex(), place.name, place.sink_id.hex(), sorted(ranges.items())))
         return hashlib.sha256(told.encode()).hexdigest()[:40]
 
     def halves(self) -> tuple[PostedRequest, PostedRequest]:
