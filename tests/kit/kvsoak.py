@@ -77,6 +77,7 @@ class KvCampaign:
             for name, store in zip(("one", "two"), STORES, strict=True)
         ]
         self._keys = list(keys)
+        self.workload: Workload
         self._actions: dict[str, tuple[int, Callable[[], None]]] = {
             "view killed": (5, self.kill_view),
             "store emptied": (3, self.empty_view),
@@ -94,7 +95,7 @@ class KvCampaign:
         began = time.monotonic()
         try:
             self._begin()
-            workload = Workload(self._clients(), PAUSE_SECONDS).start()
+            self.workload = workload = Workload(self._clients(), PAUSE_SECONDS).start()
             due = self.chance.sample(once, len(once))
             try:
                 while due or time.monotonic() - began < seconds:
@@ -195,16 +196,21 @@ class KvCampaign:
         plain = PlainLog.of(records(self.broker.store_dir), "KV_" + self.namespace)
         outcome.messages, outcome.entries = plain.next, len(plain.last())
         outcome.outcomes = Counter(each.outcome for each in history.operations if each.writes)
-        wanted = {key: entry.shown for key, entry in plain.last().items()}
         for view, held in zip(self.views, found, strict=True):
-            if held != wanted:
-                wrong = {key for key in held.keys() | wanted if held.get(key) != wanted.get(key)}
-                outcome.wrong.append(f"view {view.name} has other entries than the log: {sorted(wrong)[:5]}")
+            self._hold(view, held, plain)
             outcome.wrong += self._lost(view.name, held)
             if "Traceback" in (said := view.log.read_text()):
                 outcome.wrong.append(f"view {view.name}: {said[said.index('Traceback') :][:2000]}")
         outcome.wrong += against(plain, history) + went_back(history.operations)
         [outcome.verdict] = checked([history.save(self.work / f"history-{self.seed}.jsonl")])
+
+    def _hold(self, view: ViewProcess, held: dict[str, tuple[int, str]], plain: PlainLog) -> None:
+        """What a view has against what the log comes to."""
+        wanted = {key: entry.shown for key, entry in plain.last().items()}
+        wrong = {key for key in held.keys() | wanted if held.get(key) != wanted.get(key)}
+        if wrong:
+            told = f"view {view.name} has other entries than the log: {sorted(wrong)[:5]}"
+            self.outcome.wrong.append(told)
 
     def _lost(self, name: str, held: dict[str, tuple[int, str]]) -> list[str]:
         """Puts to keys of their own that a client was answered for, and that are not there. Where the first try had no answer
@@ -227,14 +233,16 @@ class KvCampaign:
     def _acknowledged(self) -> int:
         return len(self._once())
 
-    def _all(self, view: ViewProcess) -> dict[str, tuple[int, str]]:
+    def _all(self, view: ViewProcess, namespace: str = "") -> dict[str, tuple[int, str]]:
         """Every entry that a view has now, page by page."""
         found: list[Entry] = []
         after: bytes | None = None
         until = time.monotonic() + AGAIN_SECONDS
         while True:
             try:
-                page = view.values().page(self.namespace, b"", after=after, count=500, rule=LATEST)
+                page = view.values().page(
+                    namespace or self.namespace, b"", after=after, count=500, rule=LATEST
+                )
             except TieredError:
                 if time.monotonic() > until:
                     raise

@@ -11,7 +11,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from tests.kit.kvhistory import (
@@ -248,7 +249,9 @@ class Workload:
         self._pause = pause
         self.clients = clients
         self.broken: list[str] = []
-        self._threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in clients]
+        self._asking = [threading.Lock() for _ in clients]
+        told = zip(clients, self._asking, strict=True)
+        self._threads = [threading.Thread(target=self._run, args=each, daemon=True) for each in told]
 
     def start(self) -> Workload:
         """Begin."""
@@ -264,10 +267,19 @@ class Workload:
         assert not self.broken, self.broken[0]
         assert not any(thread.is_alive() for thread in self._threads), "a client's call does not end"
 
-    def _run(self, client: Recorded) -> None:
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody asks meanwhile; what was asked is answered by then, or given up."""
+        with ExitStack() as stack:
+            for lock in self._asking:
+                stack.enter_context(lock)
+            yield
+
+    def _run(self, client: Recorded, asking: threading.Lock) -> None:
         try:
             while not self._ended.is_set():
-                answered = client.ask(client.chooser.draw())
+                with asking:
+                    answered = client.ask(client.chooser.draw())
                 self._ended.wait(self._pause if answered else max(self._pause, 0.05))
         except Exception as error:
             self.broken.append(f"client {client.chooser.client}: {type(error).__name__}: {error}")

@@ -16,7 +16,8 @@ from rich.console import Console
 from tests.kit import cache
 from tests.kit.broker import Broker, NameServer
 from tests.kit.brokerpair import BrokerPair
-from tests.kit.kvsoak import FAULTS, KvCampaign, KvOutcome, shown
+from tests.kit.kvlosses import LOST, LossCampaign
+from tests.kit.kvsoak import FAULTS, KvOutcome, shown
 from tests.kit.kvswitch import SWITCHED, SwitchCampaign
 
 ALONE, PAIR = "alone", "pair"
@@ -27,7 +28,11 @@ def alone(work: Path, seeds: list[int], seconds: float, console: Console) -> boo
     version, good = cache.ROCKETMQ_5, True
     with NameServer(version, work / "namesrv") as server, Broker(version, work / "broker", server) as broker:
         for seed in seeds:
-            good &= told(KvCampaign(work / f"seed-{seed}", broker, seed).run(seconds), ALONE, console)
+            good &= told(
+                LossCampaign(work / f"seed-{seed}", broker, seed).run(seconds, (*FAULTS, LOST)),
+                ALONE,
+                console,
+            )
     return good
 
 

@@ -170,7 +170,7 @@ def _reborn(
     found = []
     for part in state.closed_parts():
         physical = follows.get(part.queue, Follow()).physical
-        if part.queue in others or part.closed_by is None or part.closed_by <= looked or physical is None:
+        if part.queue in others or physical is None or not looked < (part.closed_by or 0):
             continue
         queue = state.queue(part.queue)
         reborn = queue is not None and queue.generation != part.generation
