@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from tiered.archive.checkpoint.partial import PartialStore, PartialView
 from tiered.archive.state.scope import Scope
 from tiered.clock import SystemClock
 from tiered.daemon.brokertopics import NOTES_FILE
+from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.settings import ONE_DAY_MS
 
 
@@ -189,3 +192,27 @@ def test_what_waits_for_deletion(place: tuple[Path, str]) -> None:
         assert tiered(*words).code == 0, tiered(*words).err
     found = status(place)
     assert found["wait_for_deletion"]["keys"] == found["named_for_deletion"]
+
+
+def test_the_daemons_word_is_shown_while_the_store_is_away(place: tuple[Path, str]) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"ready": False, "problem": "the store does not answer"}).encode())
+
+        def log_message(self, *words: object) -> None:
+            """Nothing."""
+
+    archive = Path(place[1].removeprefix("file://"))
+    archive.rename(archive.with_name("away"))
+    words = ("status", "--archive", place[1], "--store", place[0], "--json")
+    alone = tiered(*words)
+    assert (alone.code, alone.out) != (0, "")
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        Thread(target=server.handle_request).start()
+        (Path(f"{place[0]}.tiered") / WEB_PORT_FILE).write_text(f"{server.server_port}")
+        beside = tiered(*words)
+    assert beside.code == alone.code
+    assert beside.json["daemon"]["problem"] == "the store does not answer"
+    assert beside.json["problem"]

@@ -31,6 +31,7 @@ from tiered.cli.options import (
     SetValues,
     StoreDir,
     output,
+    settings_from,
 )
 from tiered.cli.standing import awaiting_deletion, deleted_topics, forgotten_queues, month, noted_topics
 from tiered.clock import SystemClock
@@ -38,7 +39,7 @@ from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.errors import Corrupt, TieredError
 from tiered.settings import Settings
 from tiered.text.human import Kind
-from tiered.text.prices import read_prices
+from tiered.text.prices import PriceTable, read_prices
 
 ASK_SECONDS = 3.0
 
@@ -64,49 +65,63 @@ def command(
     lag and deleted topics need the broker's store or a running daemon."""
     out = output(json)
     table = read_prices(prices)
-    with reading(out, config, archive, sets, store=store, as_of=as_of, pieces=True) as opened:
-        settings = opened.loaded.settings
-        view = opened.view.state
-        head = view.head()
-        beside = bool(settings.source.store_dir)
-        noted = noted_topics(opened.view, settings)
-        found = figures(
-            view, settings, SystemClock().now_ms(), gone=set(map(topic_key, noted)), by_topic=beside
-        )
-        told: dict[str, object] = {
-            "archive": opened.view.log.provider.url,
-            "cluster": settings.source.cluster,
-            "broker": settings.source.broker,
-            "archive_id": opened.view.identity.archive_id.hex(),
-            "seq": head.seq if head else None,
-            "epoch": head.epoch if head else None,
-            "lineage": head.lineage if head else None,
-            "writer": f"{head.writer_id.hex()} on {head.host}" if head else None,
-            "proven_offset": proven_offset(view),
-            **counts(view, found),
-            **stored(view, found.objects),
-            **waiting(found, settings),
-            "wait_for_deletion": awaiting_deletion(view),
-            "forgotten": forgotten_queues(view.head(), found, noted, settings),
-            "cost_of_a_month": month(
-                opened.view,
-                found.objects,
-                SystemClock().now_ms(),
-                list(table.stores.values())[: None if prices else 1],
-                table.currency,
-            ),
-        }
-        if beside:
-            told["deleted_topics"] = deleted_topics(opened.view, settings, found)
-        told["encryption"] = _encryption(opened)
+    try:
+        with reading(out, config, archive, sets, store=store, as_of=as_of, pieces=True) as opened:
+            out.record(_told(opened, state, table, shown=1 if prices is None else None), kinds=KINDS)
+    except TieredError as error:
+        settings = settings_from(config, store, archive, sets, out=out).settings
         daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
-        told["daemon"] = daemon if daemon is not None else "not running here"
-        told["local_fold"] = local_fold(settings, state, head)
-        if daemon is None:
-            told["scrub"] = _scrubbed(settings, state, opened.view.identity)
-        if daemon is None and beside:
-            told["lag"] = _local_lag(settings, view)
-        out.record(told, kinds=KINDS)
+        if daemon is not None:  # it knows what it waits for, and how far it is
+            out.record(
+                {"archive": settings.archive.url, "problem": error.said, "daemon": daemon}, kinds=KINDS
+            )
+        raise
+
+
+def _told(
+    opened: OpenedArchive, state: str | None, table: PriceTable, *, shown: int | None
+) -> dict[str, object]:
+    """All that is known of the archive; of the stores' prices the first ``shown``."""
+    settings = opened.loaded.settings
+    view = opened.view.state
+    head = view.head()
+    beside = bool(settings.source.store_dir)
+    noted = noted_topics(opened.view, settings)
+    found = figures(view, settings, SystemClock().now_ms(), gone=set(map(topic_key, noted)), by_topic=beside)
+    told: dict[str, object] = {
+        "archive": opened.view.log.provider.url,
+        "cluster": settings.source.cluster,
+        "broker": settings.source.broker,
+        "archive_id": opened.view.identity.archive_id.hex(),
+        "seq": head.seq if head else None,
+        "epoch": head.epoch if head else None,
+        "lineage": head.lineage if head else None,
+        "writer": f"{head.writer_id.hex()} on {head.host}" if head else None,
+        "proven_offset": proven_offset(view),
+        **counts(view, found),
+        **stored(view, found.objects),
+        **waiting(found, settings),
+        "wait_for_deletion": awaiting_deletion(view),
+        "forgotten": forgotten_queues(view.head(), found, noted, settings),
+        "cost_of_a_month": month(
+            opened.view,
+            found.objects,
+            SystemClock().now_ms(),
+            list(table.stores.values())[:shown],
+            table.currency,
+        ),
+    }
+    if beside:
+        told["deleted_topics"] = deleted_topics(opened.view, settings, found)
+    told["encryption"] = _encryption(opened)
+    daemon = ask_daemon(Path(state or settings.state_directory or "/nonexistent"), settings)
+    told["daemon"] = daemon if daemon is not None else "not running here"
+    told["local_fold"] = local_fold(settings, state, head)
+    if daemon is None:
+        told["scrub"] = _scrubbed(settings, state, opened.view.identity)
+    if daemon is None and beside:
+        told["lag"] = _local_lag(settings, view)
+    return told
 
 
 def local_fold(settings: Settings, state: str | None, head: Head | None) -> dict[str, object] | str:
