@@ -148,7 +148,7 @@ class Invalid(TieredError):
 
 
 class BadRequest(Invalid):
-    """A client asked wrongly: a field, a key, a filter. Raised only where what it sent is looked at, so it is the one error
+    """A client or an order asked wrongly. Raised only where what it sent is looked at, so it is the one error
     that a server may answer with *your mistake*; what else goes wrong, an ``Invalid`` of the store's too, is *try again*.
     """
 

@@ -102,7 +102,7 @@ class Scene:
         assert self.errors == []
         budget = self.running.app._budget
         assert budget.taken == 0
-        assert self.running.app._slots.taken == 0
+        assert self.running.app._seats.taken == 0
 
     def close(self) -> None:
         self.runner.run(self._exit.aclose())

@@ -240,7 +240,7 @@ PLACES: dict[str, str] = {
     "sink/rocketmq/cluster.py:brokers_in": "Corrupt",
     "sink/rocketmq/cluster.py:route": "NotFound",
     "sink/rocketmq/sink.py:_round": "Invalid",
-    "sink/running.py:_archive_side": "Invalid",
+    "sink/running.py:_archive_side": "BadRequest Invalid",
     "sink/running.py:_step": "Unavailable",
     "sink/running.py:step": "Fenced Invalid Unavailable",
     "sink/shape.py:shape_of": "Invalid",

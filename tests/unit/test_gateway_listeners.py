@@ -18,7 +18,7 @@ from tiered.daemon.notify import Notifier
 from tiered.errors import Invalid
 from tiered.gateway.ports import Answering
 from tiered.gateway.transport.fronts import BROKER, Front, Lobby
-from tiered.gateway.transport.limits import ByteBudget, Slots, Sparse, Traffic
+from tiered.gateway.transport.limits import ByteBudget, Seats, Sparse, Traffic
 from tiered.gateway.transport.side import Shared
 from tiered.gateway.transport.upstream import Upstream
 from tiered.metrics import Metrics
@@ -117,7 +117,7 @@ def test_a_front_ends_though_a_connection_that_was_being_made_never_says_that_it
         metrics, clock, upstream = Metrics(), SystemClock(), NeverMade()
         shared = Shared(Gateway(), clock, metrics, Traffic(), ByteBudget(1 << 20), Sparse())
         answers = cast(Answering, NoAnswers())
-        front = Front(Lobby(shared, Slots(4), None), BROKER, "10.0.0.1:1", upstream, answers)
+        front = Front(Lobby(shared, Seats(4), None), BROKER, "10.0.0.1:1", upstream, answers)
         front.listen("127.0.0.1", 0)
         with socket.create_connection(("127.0.0.1", front.port)):
             async with asyncio.timeout(10):

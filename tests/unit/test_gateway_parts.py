@@ -26,7 +26,7 @@ from tiered.gateway.knowledge.turns import fair_budget
 from tiered.gateway.ports import HOLD, ConnectionInfo
 from tiered.gateway.routes.nameserver import Brokers, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, addresses_in, port_range, rewrite
-from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, ByteBudget, Slots, Sparse, Traffic
+from tiered.gateway.transport.limits import PENDING_PER_CONNECTION, ByteBudget, Seats, Slots, Sparse, Traffic
 from tiered.gateway.transport.pending import PENDING_SECONDS, Pending
 from tiered.gateway.transport.tls import server_context, upstream_context
 from tiered.metrics import Metrics
@@ -513,3 +513,43 @@ def test_no_tls_unless_asked_for() -> None:
     context = upstream_context(Gateway(tls_upstream=True))
     assert context is not None
     assert not context.check_hostname
+
+
+class Sitting:
+    """A connection that has a seat."""
+
+    def __init__(self, spoke: bool = False) -> None:
+        self.spoke = spoke
+        self.reason = ""
+
+    def cut(self, reason: str, why: str) -> None:
+        self.reason = reason
+
+
+def test_the_oldest_that_never_sent_a_frame_gives_way() -> None:
+    seats = Seats(16)
+    silent = [Sitting() for _ in range(14)]
+    assert all(seats.take(one, "10.0.0.1") for one in silent)
+    silent[0].spoke = True
+    assert seats.take(last := Sitting(), "10.0.0.1"), "of its own host"
+    assert [one.reason for one in silent[:3]] == ["", "never_spoke", ""]
+    assert seats.taken == 14
+    others = [Sitting(spoke=True) for _ in range(7)]
+    assert all(seats.take(one, "10.0.0.2") for one in others), (
+        "the last eighth, and then in the place of the silent"
+    )
+    assert (seats.taken, last.reason) == (16, "")
+    assert [one.reason for one in silent[2:8]] == ["never_spoke"] * 5 + [""]
+    seats.give_back(silent[2])  # which is closed by now
+    assert seats.taken == 16
+
+
+def test_one_host_leaves_an_eighth_to_others_and_who_speaks_is_not_cut() -> None:
+    seats = Seats(16)
+    talking = [Sitting(spoke=True) for _ in range(20)]
+    assert sum(seats.take(one, "10.0.0.1") for one in talking) == 14
+    assert [seats.take(Sitting(spoke=True), "10.0.0.2") for _ in range(3)] == [True, True, False]
+    assert not any(one.reason for one in talking)
+    seats.give_back(talking[0])
+    assert not seats.take(Sitting(), "10.0.0.1")
+    assert seats.take(Sitting(), "10.0.0.3")

@@ -79,3 +79,27 @@ def test_not_for_another_broker_s_archive(process: GatewayProcess) -> None:
     assert not ready
     assert "installed anew" in why
     assert "installed anew" in json.dumps(process._status()["problem"])
+
+
+def test_not_while_the_name_server_and_every_broker_are_dead_though_no_client_tells(
+    process: GatewayProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tiered.gateway.app.LOOK_SECONDS", 0.01)
+    app = process._app
+
+    async def run() -> tuple[bool, str]:
+        app.brokers.ensure("127.0.0.1:1", "broker-a")
+        app._discovery.problem = "no name server answers"
+        assert app.ready() == (True, "ready"), "nobody has looked yet"
+        looking = asyncio.create_task(app._look())
+        async with asyncio.timeout(20):
+            while app.ready()[0]:
+                await asyncio.sleep(0.01)
+        looking.cancel()
+        said = app.ready()
+        app._discovery.problem = None
+        assert app.ready()[0], "routes are given, and the broker may come back"
+        await app._close()
+        return said
+
+    assert asyncio.run(run()) == (False, "no name server answers; brokers away: 127.0.0.1:1")

@@ -25,7 +25,7 @@ from tiered.client.answers import (
 )
 from tiered.client.connections import HttpAnswer, HttpConnections
 from tiered.clock import Clock, SystemClock
-from tiered.errors import Conflict, Invalid, Unavailable
+from tiered.errors import BadRequest, Conflict, Invalid, Unavailable
 from tiered.keyvalue import (
     ALWAYS,
     AT_ONCE,
@@ -60,7 +60,7 @@ class KeyValueClient:
         self, url: str, *, token: str = "", timeout: float = 20.0, clock: Clock | None = None
     ) -> None:
         if token and not (token.isprintable() and token == token.strip()):
-            raise Invalid("the token is not one", hint="give the value of kv.http_token")
+            raise BadRequest("the token is not one", hint="give the value of kv.http_token")
         self._clock = clock or SystemClock()
         self._connections = HttpConnections(url, timeout, self._clock)
         self._headers: dict[str, str | bytes] = {"Accept": "*/*"}

@@ -22,7 +22,7 @@ from tiered.archive.state.values import RunState
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.layout import physical_offsets
 from tiered.codec.types import Ints
-from tiered.errors import Invalid
+from tiered.errors import BadRequest
 from tiered.feed.runsahead import QueueToRead
 
 MAX_QUEUES = 1024
@@ -138,7 +138,7 @@ class LogReading:
     def __init__(self, queues: Sequence[QueueToRead], order: LogOrder, ahead: int) -> None:
         """Up to ``ahead`` queues are read at once."""
         if len(queues) > MAX_QUEUES:
-            raise Invalid(
+            raise BadRequest(
                 "the order of a whole log is kept of no more queues than this", expected=f"≤ {MAX_QUEUES}", found="more",
                 hint="tiered sink topics gives fewer topics to it, or add a sink that keeps each queue's order alone",
             )  # fmt: skip

@@ -18,7 +18,7 @@ from tiered.gateway.routes.granted import GrantedPorts
 from tiered.gateway.routes.nameserver import Brokers, Discovery, NodesFor, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, exhausted, port_range
 from tiered.gateway.transport.fronts import BROKER, NAMESRV, Front, Lobby
-from tiered.gateway.transport.limits import ByteBudget, Slots, Sparse, Traffic
+from tiered.gateway.transport.limits import ByteBudget, Seats, Sparse, Traffic
 from tiered.gateway.transport.side import Shared
 from tiered.gateway.transport.tls import server_context, upstream_context
 from tiered.gateway.transport.upstream import Upstream
@@ -88,6 +88,12 @@ class BrokerFronts:
         """Why clients of a broker are refused; ``None``: they are not. May be called from any thread."""
         front = self.fronts.get(address)
         return front.outage.problem if front is not None and front.outage is not None else None
+
+    def suspect(self) -> None:
+        """Look whether each broker is there."""
+        for front in self.fronts.values():
+            if front.outage is not None:
+                front.outage.suspect()
 
     def _open(self, address: str) -> Front:
         upstream = Upstream([split_address(address, key="a broker's address")], self._tls)
@@ -166,7 +172,7 @@ class GatewayApp:
         self._metrics = metrics
         budget = fair_budget(settings.answer_bytes, tenants or Tenants())
         shared = Shared(settings, clock, metrics, self.traffic, budget, Sparse())
-        slots, tls = Slots(settings.max_connections), server_context(settings)
+        seats, tls = Seats(settings.max_connections), server_context(settings)
         towards = upstream_context(settings)
         namesrv = split_addresses(settings.namesrv_upstream, key="gateway.namesrv_upstream")
         self._budget = budget
@@ -174,7 +180,7 @@ class GatewayApp:
         self._book = granted or PortBook(ports, state, clock)
         many = granted is not None
         self.brokers = BrokerFronts(
-            Lobby(shared, slots, tls, many), settings, self._book, answers, towards, clock, own
+            Lobby(shared, seats, tls, many), settings, self._book, answers, towards, clock, own
         )
         self._stands_for = Brokers(
             self.brokers.ensure,
@@ -183,7 +189,7 @@ class GatewayApp:
         )
         upstream = Upstream(namesrv, towards)
         # Routes flow while answers from the archive queue up.
-        routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), slots, tls, many)
+        routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), seats, tls, many)
         self.namesrv = Front(
             routes,
             NAMESRV,
@@ -192,7 +198,7 @@ class GatewayApp:
             RouteAnswers(self._stands_for, own, nodes),
         )
         self._discovery = Discovery(upstream, self._stands_for, settings.max_frame_bytes)
-        self._slots = slots
+        self._seats = seats
 
     def open(self, namesrv_port: int | None = None) -> None:
         """Bind the name-server front and the brokers known from before. ``Invalid`` if the first cannot be bound.
@@ -238,10 +244,12 @@ class GatewayApp:
 
     def ready(self) -> tuple[bool, str]:
         """Whether clients can be served, and what is missing if not."""
-        if self._discovery.problem is not None and not self.brokers.fronts:
-            return False, self._discovery.problem
-        away = [address for address in tuple(self.brokers.fronts) if self.brokers.problem(address)]
-        return True, f"ready; brokers away: {', '.join(away)}" if away else "ready"
+        fronts = tuple(self.brokers.fronts)
+        away = [address for address in fronts if self.brokers.problem(address)]
+        said = f"; brokers away: {', '.join(away)}" if away else ""
+        if self._discovery.problem is not None and len(away) == len(fronts):
+            return False, self._discovery.problem + said
+        return True, "ready" + said
 
     def publish(self) -> None:
         """Bring the metrics up to date. May be called from any thread."""
@@ -252,7 +260,7 @@ class GatewayApp:
         """Facts for the status page. May be called from any thread."""
         return {
             "namesrv": {"upstream": self._settings.namesrv_upstream, "problem": self._discovery.problem},
-            "connections": self._slots.taken,
+            "connections": self._seats.taken,
             "brokers": [
                 {
                     "broker": address,
@@ -265,10 +273,12 @@ class GatewayApp:
         }
 
     async def _look(self) -> None:
-        """Look after all sessions now and then."""
+        """Look after all sessions now and then, and after the brokers while no name server speaks for them."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             now = self._clock.monotonic()
+            if self._discovery.problem is not None:  # and perhaps no client is there who would find out
+                self.brokers.suspect()
             for front in self._fronts():
                 for session in tuple(front.sessions):
                     session.look(now)

@@ -123,7 +123,10 @@ class Gateway(SettingsSection):
     advertise_host: str = option("", "host put into route answers; empty: broker_listen_host")
     max_frame_bytes: int = size(16 * MIB, "largest frame accepted from either side", 64 * KIB, 256 * MIB)
     max_connections: int = option(
-        4096, "client connections; more are closed with a reason", low=1, high=1_000_000
+        4096,
+        "client connections, of one host at most seven eighths; beyond that the oldest silent one is closed, else the new one",
+        low=1,
+        high=1_000_000,
     )
     max_pending_bytes: int = size(
         64 * MIB, "bytes waiting for one slow peer before its connection is cut", 64 * KIB, 4 * GIB

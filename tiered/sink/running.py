@@ -18,7 +18,7 @@ from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.codec.format.edits import SinkStep
 from tiered.crashpoint import SinkPoint, reach
-from tiered.errors import Fenced, Invalid, TieredError, Unavailable
+from tiered.errors import BadRequest, Fenced, Invalid, TieredError, Unavailable
 from tiered.feed.base import FeedBatch, Follow
 from tiered.feed.live import LogCut
 from tiered.model import MessageQueue
@@ -66,6 +66,8 @@ def _archive_side() -> Iterator[None]:
     """What goes wrong inside is the archive's or the broker's: it may pass, whatever it is, and does not end the sink."""
     try:
         yield
+    except BadRequest:  # the order's own
+        raise
     except Invalid as error:
         raise _NotYet(error.message, hint=error.hint, **error.fields) from error
 

@@ -14,7 +14,7 @@ from tiered.errors import Unavailable
 from tiered.gateway.ports import Answering, ConnectionInfo
 from tiered.gateway.reply import MAX_REMARK
 from tiered.gateway.transport.brokerdown import BrokerOutage
-from tiered.gateway.transport.limits import Slots
+from tiered.gateway.transport.limits import Seats
 from tiered.gateway.transport.listener import Listener
 from tiered.gateway.transport.session import Session
 from tiered.gateway.transport.side import Shared
@@ -37,7 +37,7 @@ class Lobby:
     """What every front of the process shares."""
 
     shared: Shared
-    slots: Slots
+    seats: Seats
     tls: ssl.SSLContext | None
     shared_ports: bool = False
     """Whether other processes accept at the same ports; see ``Listener``."""
@@ -112,19 +112,21 @@ class Front:
     async def _serve(self, client: socket.socket, address: str) -> None:
         """Make a session of an accepted socket, or close it and say why."""
         shared = self._lobby.shared
-        if not self._lobby.slots.take():
-            self._turn_away(client, address, "too_many", "gateway.max_connections is reached")
-            return
         info = ConnectionInfo(next(_numbers), address, self.leads_to, self._name())
         session = Session(shared, info, self._answers, self._gone, self._left)
+        if not self._lobby.seats.take(session, address.rpartition(":")[0]):
+            self._turn_away(client, address, "too_many", "gateway.max_connections is reached")
+            return
         self.sessions.add(session)
         shared.metrics.gateway_accepted.labels(self.kind).inc()
         shared.metrics.gateway_connections.labels(self.kind).inc()
         attached = False
         try:
             tls = self._lobby.tls
-            if tls is not None and not await _begins_with_handshake(client):
+            if tls is not None and not await _begins_with_handshake(client, session.gone):
                 tls = None
+            if session.closed:
+                return
             await self.upstream.connect(lambda: session.upstream)
             if not session.closed:
                 attached = True  # from here on the transport owns the socket
@@ -165,18 +167,22 @@ class Front:
     def _gone(self, session: Session) -> None:
         if session in self.sessions:
             self.sessions.discard(session)
-            self._lobby.slots.give_back()
+            self._lobby.seats.give_back(session)
             self._lobby.shared.metrics.gateway_connections.labels(self.kind).dec()
 
 
-async def _begins_with_handshake(client: socket.socket) -> bool:
-    """Wait for the first byte, without taking it. ``TimeoutError`` when nothing comes."""
+async def _begins_with_handshake(client: socket.socket, gone: asyncio.Event) -> bool:
+    """Wait for the first byte, without taking it, or until the session is ``gone``. ``TimeoutError`` when nothing comes."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(client, readable.set)
+    waits = [asyncio.ensure_future(event.wait()) for event in (readable, gone)]
     try:
-        async with asyncio.timeout(FIRST_BYTE_SECONDS):
-            await readable.wait()
+        done, _ = await asyncio.wait(waits, timeout=FIRST_BYTE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     finally:
         loop.remove_reader(client)
-    return client.recv(1, socket.MSG_PEEK) == HANDSHAKE
+        for waiting in waits:
+            waiting.cancel()
+    if not done:
+        raise TimeoutError
+    return not gone.is_set() and client.recv(1, socket.MSG_PEEK) == HANDSHAKE

@@ -116,6 +116,73 @@ class Slots:
         self.taken -= 1
 
 
+class Seated(Protocol):
+    """Who has one of the ``Seats``: a session."""
+
+    @property
+    def spoke(self) -> bool:
+        """Whether the client has sent a frame."""
+        ...
+
+    def cut(self, reason: str, why: str) -> None: ...
+
+
+class Seats:
+    """At most ``most`` connections of clients, so divided that no host keeps the others out.
+
+    When there is none left, the oldest that never sent a frame goes: a client that is one sends a frame at once. The last
+    eighth is for hosts that have less than half of all.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._reserve = most // 8
+        self._seated: dict[Seated, str] = {}
+        self._silent: dict[Seated, None] = {}  # oldest first; looked through when there is no seat left
+        self._of_host: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        """Seats that are not free."""
+        return len(self._seated)
+
+    def take(self, who: Seated, host: str) -> bool:
+        """A seat for one more, if there is one or somebody gives way."""
+        small = 2 * self._of_host[host] < self._most
+        if self._most - self.taken <= (0 if small else self._reserve) and not self._make_room(host, small):
+            return False
+        self._seated[who] = host
+        self._silent[who] = None
+        self._of_host[host] += 1
+        return True
+
+    def give_back(self, who: Seated) -> None:
+        """The connection is gone."""
+        host = self._seated.pop(who, None)
+        self._silent.pop(who, None)
+        if host is not None:
+            self._of_host[host] -= 1
+            if not self._of_host[host]:
+                del self._of_host[host]
+
+    def _make_room(self, host: str, small: bool) -> bool:
+        """Whether somebody gave way: of any host, or for one that has much of its own."""
+        spoke, found = [], None
+        for other in self._silent:
+            if other.spoke:
+                spoke.append(other)
+            elif small or self._seated[other] == host:
+                found = other
+                break
+        for other in spoke:
+            del self._silent[other]
+        if found is None:
+            return False
+        self.give_back(found)
+        found.cut("never_spoke", "it sent no frame, and gateway.max_connections is reached")
+        return True
+
+
 Entry = tuple[int, asyncio.Future[None]]
 """Somebody who waits: bytes, and what tells him that he has them."""
 

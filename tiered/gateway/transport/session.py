@@ -101,6 +101,11 @@ class Session:
             self.settle()
 
     @property
+    def spoke(self) -> bool:
+        """Whether the client has sent a frame."""
+        return self.client.walk.frames > 0
+
+    @property
     def ready(self) -> bool:
         """Nothing made for the client waits, so more may be made."""
         return self._room.is_set()
