@@ -115,6 +115,18 @@ def test_the_local_state_is_met_to_the_byte(scene: Scene) -> None:
     assert difference(scene.fold().state.view, scene.local) is None
 
 
+def test_a_later_fold_tells_where_the_file_of_two_lost_commits_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs end at the last record; what fills the file behind that was archived with it."""
+    one_after_another(monkeypatch)
+    scene = Scene(tmp_path, inline=True)
+    for first in range(2, scene.last - 1):
+        lose(scene, first, first + 1)
+        assert {s.source for s in scene.mended(scene.log(), local=True)} == {"the broker's commitlog"}, first
+        assert scene.read() == scene.rows, first
+
+
 def test_another_log_is_not_believed(scene: Scene) -> None:
     """Messages of the same lengths in the same places, of which one differs: their sum is not the one that commits tell."""
     lose(scene, 3)

@@ -31,6 +31,16 @@ class WholeLog(Copies, LogFiles, Life, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivedTo:
+    """Where records of a commit ended, ``several``: those of the last of several commits in a row. ``by_runs``: where its last
+    record did, so that what fills the file behind it was archived with it."""
+
+    end: int
+    several: bool = False
+    by_runs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerLog:
     """``source``: the broker's files, or the held links of those that it deleted. ``dispatch``: how flushes are made;
     ``excluded``: topics that are not archived."""
@@ -44,17 +54,15 @@ class BrokerLog:
         self,
         base: ArchiveState,
         place: Place,
-        end: int,
+        reach: ArchivedTo,
         following: Iterable[Commit],
         *,
         inline: bool,
-        several: bool,
     ) -> Flush | None:
         """What the commit at ``place`` archived on top of ``base``. ``None`` unless all of it is there, and running sums of the
         log, before or behind it, say that this commitlog is the one that was archived.
 
-        ``end``: where its records ended, or, where ``several`` commits are lost in a row, those of the last. ``inline``:
-        messages may travel inside it."""
+        ``inline``: messages may travel inside it."""
         head = base.head()
         if head is None:
             return None
@@ -63,7 +71,7 @@ class BrokerLog:
         dispatch = self.dispatch if inline else replace(self.dispatch, inline_bytes=0)
         level = dispatch.compression_level if dispatch.compression == "zstd" else 0
         try:
-            extent = self._extent(mark.offset, PhysicalOffset(end), several=several)
+            extent = self._extent(mark.offset, reach)
             if extent is None:
                 return None
             with ThreadPoolExecutor(1, "repair") as pool:
@@ -78,12 +86,12 @@ class BrokerLog:
         except (NotFound, Corrupt, Changed):
             return None
 
-    def _extent(self, start: PhysicalOffset, end: PhysicalOffset, *, several: bool) -> Extent | None:
-        """The records in [start, end); of ``several`` commits as many as one takes. ``None`` if they are not all there."""
-        file = self._file_of(start)
+    def _extent(self, start: PhysicalOffset, reach: ArchivedTo) -> Extent | None:
+        """The records up to ``reach``; of several commits as many as one takes. ``None`` if they are not all there."""
+        file, end, several = self._file_of(start), reach.end, reach.several
         if file is None or start >= end:
             return None
-        stop = min(end, file.base + file.stored)
+        stop = min(end + BLANK_HEADER_BYTES * reach.by_runs, file.base + file.stored)
         most = self.dispatch.group_commit_bytes if several else None
         if most is not None:
             stop = min(stop, start + most + self.max_record_bytes)

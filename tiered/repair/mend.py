@@ -36,7 +36,7 @@ from tiered.provider.resolve import put_own
 from tiered.repair.around import FOLLOWING, Surroundings
 from tiered.repair.behind import look_behind
 from tiered.repair.derive import derive, opened_silently
-from tiered.repair.fromlog import BrokerLog
+from tiered.repair.fromlog import ArchivedTo, BrokerLog
 from tiered.repair.infer import infer, lose, unsure
 from tiered.repair.later import Later, Planned, same_but_for_marks, told_id
 from tiered.repair.runs import runs_of_fold
@@ -221,12 +221,12 @@ class Mender:
         head = ArchiveState(base).head()
         if self._log is None or head is None:
             return None
-        end, several = _archived_to(head, seq, following, later)
-        if end is None:
+        reach = _archived_to(head, seq, following, later)
+        if reach is None:
             return None
         gone, key = not self._reader.is_there(seq), self._keys.commit(seq)
         place = Place(self._identity.archive_id, seq, head.epoch, commit_id, head.commit_id)
-        flush = self._log.flush(ArchiveState(base), place, end, following, inline=gone, several=several)
+        flush = self._log.flush(ArchiveState(base), place, reach, following, inline=gone)
         if flush is None:
             return None
         self._tries += 1
@@ -375,15 +375,13 @@ class Mender:
         )
 
 
-def _archived_to(
-    head: Head, seq: int, following: Sequence[Commit], later: Later | None
-) -> tuple[int | None, bool]:
-    """Where the records of a commit on top of ``head`` ended, if anything tells; and whether it is where those of several
-    commits in a row did."""
+def _archived_to(head: Head, seq: int, following: Sequence[Commit], later: Later | None) -> ArchivedTo | None:
+    """Where the records of a commit on top of ``head`` ended, if anything tells."""
     if later is not None:
         ours = [run.numbers["physical_end"] for run in runs_of_fold(later.state, seq)]
         if ours:
-            return max(ours), False
+            return ArchivedTo(max(ours), by_runs=True)
         if later.head.seq == seq and head.lineage in later.head.progress:
-            return later.head.progress[head.lineage].physical_offset, False
-    return look_behind(following, head.lineage).reach, not following or following[0].seq != seq + 1
+            return ArchivedTo(later.head.progress[head.lineage].physical_offset)
+    end = look_behind(following, head.lineage).reach
+    return None if end is None else ArchivedTo(end, several=not following or following[0].seq != seq + 1)
