@@ -121,9 +121,12 @@ def test_a_process_that_is_gone_is_no_verdict(made: Path) -> None:
 
 
 def test_what_a_process_raises_is_said_whole(made: Path) -> None:
-    with pytest.raises(Unavailable, match="away") as raised:
-        by_processes(made, partial(wrapped, Away, f"file://{made}"))
-    assert raised.value.fields["url"] == "store:"
+    found = by_processes(made, partial(wrapped, Away, f"file://{made}"))
+    assert {unseen.key for unseen in found.unseen} >= {
+        str(path.relative_to(made)) for path in objects_of(made)
+    }
+    assert all((unseen.what, "url=store:" in unseen.detail) == ("away", True) for unseen in found.unseen)
+    assert not found.sound
 
 
 def refused() -> Provider:

@@ -20,10 +20,10 @@ from tiered.archive.read.verify import Report, Verifier
 from tiered.archive.read.view import View
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
-from tiered.errors import Corrupt, TieredError
+from tiered.errors import Corrupt, Denied, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.model import MessageQueue, PhysicalOffset
-from tiered.provider.base import Provider
+from tiered.provider.base import Fetched, Provider
 from tiered.provider.memory import MemoryObjects, MemoryProvider
 
 ORDERS = MessageQueue("Orders", 0)
@@ -374,6 +374,37 @@ def test_errors_of_the_store_are_not_damage(daemon: Assembly, store: Counting) -
     store.say(Away("away"))
     with pytest.raises(Away):
         Verifier(archive).run(deep=True)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("kind", ["object", "commit", "checkpoint"])
+def test_what_the_store_refuses_is_named_and_all_else_is_looked_at(
+    daemon: Assembly, store: Counting, monkeypatch: pytest.MonkeyPatch, kind: str, deep: bool
+) -> None:
+    write_checkpoint(
+        store, KEYS, daemon.log.store, None, lambda: KEYS.shard(1, bytes(16)), shard_bytes=1 << 20
+    )
+    whole, give = verify(daemon, store, deep=deep), store.get
+    kinds = {
+        "object": data_keys(daemon, store)[1],
+        "commit": KEYS.commit(2),
+        "checkpoint": next(iter(store.list(KEYS.checkpoint_prefix))).key,
+    }
+    refused = {kinds[kind]}
+
+    def get(key: str, *place: int) -> Fetched:
+        if key in refused:
+            raise Denied("the store refuses this", key=key)
+        return give(key, *place)
+
+    monkeypatch.setattr(store, "get", get)
+    report = verify(daemon, store, deep=deep)
+    assert ([found.key for found in report.unseen], report.damage) == ([kinds[kind]], [])
+    assert not report.sound
+    assert (report.commits, report.objects) == (whole.commits, whole.objects)
+    refused.add(KEYS.identity)
+    with pytest.raises(Denied):  # where the store gives nothing, nothing was verified
+        verify(daemon, store, deep=deep)
 
 
 def test_an_empty_log(clock: ManualClock) -> None:

@@ -17,7 +17,7 @@ from tiered.codec.format.chunks import ROWS_PER_CHUNK
 from tiered.codec.format.directory import Directory
 from tiered.codec.format.sections import CODEC_NONE, check_length_and_crc
 from tiered.codec.types import Buffer, Ints
-from tiered.errors import Corrupt, NotFound
+from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
 
 Heard = Callable[[Sequence[RunState], Buffer], None]
 """Gets records back to back, whole and compared as far as they are sound, and the runs of the fold in their object. By any
@@ -26,13 +26,15 @@ thread."""
 
 @dataclass(frozen=True, slots=True)
 class ContentStep:
-    """What one step looked at. ``bytes``: stored, as they were read. ``damage``: what was wrong, with key and position."""
+    """What one step looked at. ``bytes``: stored, as they were read. ``damage``: what was wrong, with key and position;
+    ``unseen``: why the rest of the object was not looked at."""
 
     bytes: int = 0
     blocks: int = 0
     messages: int = 0
     record_bytes: int = 0
     damage: Corrupt | NotFound | None = None
+    unseen: Unavailable | Invalid | None = None
 
 
 def _opened(

@@ -29,7 +29,7 @@ from tiered.codec.format.directory import Directory
 from tiered.codec.format.object import FOOTER_BYTES
 from tiered.codec.format.sections import SectionKind
 from tiered.codec.types import Ints
-from tiered.errors import Corrupt, NotFound, damage_hint
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, Unavailable, damage_hint
 from tiered.provider.base import Provider
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ _Part = ContentStep | Callable[[], Iterable[ContentStep]]
 class ContentCheck:
     """Checks objects one after the other. ``spend`` hears of bytes before they are asked for; ``records``: compare records with
     their columns, their queue and their own sums, too, and let ``heard`` have them; ``ahead``: requests under way at once, of
-    an object and, where it is known, of those behind it.
+    an object and, where it is known, of those behind it. ``passes_over``: what the store does not give of an object is a step's
+    ``unseen``, and the next object is looked at; else it is raised.
 
     Memory: the tables of one object, and ``ahead`` times ``WINDOW_BYTES``; with ``records`` some of these opened.
     """
@@ -65,7 +66,9 @@ class ContentCheck:
         spend: Callable[[int], None] = lambda byte_count: None,
         ahead: int = 1,
         heard: Heard | None = None,
+        passes_over: bool = False,
     ) -> None:
+        self._passes_over = passes_over
         self._held = Coming(provider, spend, ahead)
         self._objects = ObjectReader(self._held, keys, archive_id, cache_bytes=COALESCE_BYTES)
         self._records = records
@@ -149,6 +152,10 @@ class ContentCheck:
             yield from (self._segment if is_segment(item) else self._object)(item, key, opening, runs)
         except (NotFound, Corrupt) as error:
             yield _damaged(error, key)
+        except (Unavailable, Invalid) as error:
+            if not self._passes_over or isinstance(error, Refused) or error.fields.get("key") != key:
+                raise
+            yield ContentStep(unseen=error)
 
     def _object(
         self, item: ObjectState, key: str, opening: Range, runs: Sequence[RunState]

@@ -121,7 +121,9 @@ def _begin(place: OpenedElsewhere) -> None:
 def _check() -> ContentCheck:
     place = _place
     assert place is not None, "a pool's process begins with _begin"
-    return ContentCheck(place.provider(), place.keys, place.archive_id, records=True, ahead=place.ahead)
+    return ContentCheck(
+        place.provider(), place.keys, place.archive_id, records=True, ahead=place.ahead, passes_over=True
+    )
 
 
 def _end_with_parent() -> None:

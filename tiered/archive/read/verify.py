@@ -3,6 +3,7 @@ the records it describes. Finds, never mends."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.edits import EditKind
 from tiered.codec.types import Buffer
-from tiered.errors import Corrupt, NotFound, TieredError
+from tiered.errors import Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.model import ObjectRef
 
 READ_AHEAD = 3
@@ -70,10 +71,15 @@ class Report:
     """What is worth knowing and no damage: commits that ``repair`` mended, shards that no checkpoint names, damaged objects
     that nothing refers to any more."""
 
+    unseen: list[Damage] = field(default_factory=list)
+    """What could not be looked at: the store refuses it, or does not give it, while it gives others."""
+    lost_messages: int = 0
+    """Queue offsets in gaps, of all generations."""
+
     @property
     def sound(self) -> bool:
-        """Nothing wrong was found. Gaps are not damage: they are known and shown."""
-        return not self.damage
+        """All was looked at, and nothing wrong was found. Gaps are not damage: they are known and shown."""
+        return not self.damage and not self.unseen
 
 
 class Verifier:
@@ -107,7 +113,7 @@ class Verifier:
         self._hearing = threading.Lock()
         self._contents = ContentCheck(
             archive.log.provider, archive.keys, archive.identity.archive_id, records=True, ahead=READ_AHEAD,
-            heard=self._hear,
+            heard=self._hear, passes_over=True,
         )  # fmt: skip
         self._step = step
 
@@ -152,19 +158,42 @@ class Verifier:
     def _besides(self, report: Report, limit: int, *, deep: bool) -> None:
         """Projections by key, maps of sinks, and standing orders."""
         archive = self._archive
-        for key, wrong in damaged_projections(archive, deep=deep):
-            report.projections += 1
-            if wrong is not None:
-                detail = f"{_fields(wrong)}; no message is missing, and maintenance makes it anew"
-                _add(report.damage, limit, wrong.message, key, detail)
-        for key, wrong in damaged_maps(archive):
-            report.sink_maps += 1
-            if wrong is not None:
-                _add(report.damage, limit, wrong.message, key, _fields(wrong))
-        for key, wrong in damaged_orders(archive):
-            report.orders += 1
-            if wrong is not None:
-                _add(report.damage, limit, wrong.message, key, _fields(wrong))
+        with self._caught(report, report.damage, "", limit):
+            for key, wrong in damaged_projections(archive, deep=deep):
+                report.projections += 1
+                if wrong is not None:
+                    detail = f"{_fields(wrong)}; no message is missing, and maintenance makes it anew"
+                    _add(report.damage, limit, wrong.message, key, detail)
+        with self._caught(report, report.damage, "", limit):
+            for key, wrong in damaged_maps(archive):
+                report.sink_maps += 1
+                if wrong is not None:
+                    _add(report.damage, limit, wrong.message, key, _fields(wrong))
+        with self._caught(report, report.damage, "", limit):
+            for key, wrong in damaged_orders(archive):
+                report.orders += 1
+                if wrong is not None:
+                    _add(report.damage, limit, wrong.message, key, _fields(wrong))
+
+    @contextlib.contextmanager
+    def _caught(self, report: Report, to: list[Damage], key: str, limit: int) -> Iterator[None]:
+        """Turns what is wrong with a key inside the block into a line of the report, and what the store does not give of it."""
+        try:
+            yield
+        except (Corrupt, NotFound) as error:
+            _add(to, limit, error.message, key or str(error.fields.get("key", "")), _fields(error))
+        except (Unavailable, Invalid) as error:
+            self._unseen(report, error, limit)
+
+    def _unseen(self, report: Report, error: TieredError, limit: int) -> None:
+        """Note what the store does not give. Its error where it is of no key, or it gives nothing else either."""
+        key = error.fields.get("key")
+        if key is None or isinstance(error, Refused):
+            raise error
+        self._archive.log.provider.get(self._archive.keys.identity, 0, 1)
+        said = ", ".join(f"{k}={v}" for k, v in error.fields.items() if k != "key")
+        if str(key) not in {found.key for found in report.unseen}:
+            _add(report.unseen, limit, error.message, str(key), said)
 
     def _hear(self, runs: Sequence[RunState], records: Buffer) -> None:
         with self._hearing:
@@ -184,7 +213,8 @@ class Verifier:
         head = self._state.head()
         first = 0 if head is None else head.floor
         last = -1 if head is None else head.seq
-        for seq, found, damage in read_log(self._archive.log, first, last, ahead=READ_AHEAD):
+        log = read_log(self._archive.log, first, last, ahead=READ_AHEAD, passes_over=True)
+        for seq, found, damage in log:
             report.commits += 1
             self._end = seq + 1
             if found is not None and (head is None or seq > head.seq):
@@ -193,6 +223,8 @@ class Verifier:
             if found is not None and damage is not None:
                 report.repaired += 1
                 _add(report.notes, limit, "a damaged commit is repaired", key, damage.message)
+            elif isinstance(damage, _NotGiven):
+                self._unseen(report, damage.error, limit)
             elif damage is not None:
                 _add(report.damage, limit, damage.message, key, _fields(damage))
 
@@ -207,8 +239,9 @@ class Verifier:
                 path = str(keys.path(stored.key))
                 item = state.object_at(path)
                 if item is None:
-                    if area is Area.DATA and ahead_of_log(provider, keys, state, stored) is not None:
-                        ahead[path] = stored.key
+                    with self._caught(report, report.damage, stored.key, limit):
+                        if area is Area.DATA and ahead_of_log(provider, keys, state, stored) is not None:
+                            ahead[path] = stored.key
                 elif item.retired_by is None and stored.length > item.length:
                     what = "an object is longer than the fold says"
                     detail = f"position={item.length}, expected={item.length}, found={stored.length}"
@@ -245,7 +278,7 @@ class Verifier:
         provider, keys = self._archive.log.provider, self._archive.keys
         named = {r.path for r in self._state.retired()}
         for stored in provider.list(keys.checkpoint_prefix):
-            with _caught(report.damage, stored.key, limit):
+            with self._caught(report, report.damage, stored.key, limit):
                 manifest = read_manifest(provider, stored.key)
                 named.update(shard.path for shard in manifest.shards)
                 if deep:
@@ -290,6 +323,7 @@ class Verifier:
                     f"{at}, not {queue.max_offset}",
                 )
         report.physical_gaps = sum(1 for _ in self._state.phys_gaps())
+        report.lost_messages = sum(gap.end - gap.start for gap in self._state.gaps())
 
     def _runs_by_object(self, report: Report) -> dict[ObjectRef, list[RunState]]:
         by_object: dict[ObjectRef, list[RunState]] = defaultdict(list)
@@ -306,7 +340,7 @@ class Verifier:
         report.objects += 1
         if item.retired_by is not None:  # it may be deleted at any moment
             return
-        with _caught(_list_for(report, item), self._objects.key_of(item), limit):
+        with self._caught(report, _list_for(report, item), self._objects.key_of(item), limit):
             self._objects.check_footer(item)
 
     def _deep(self, report: Report, by_object: dict[ObjectRef, list[RunState]], limit: int) -> None:
@@ -325,6 +359,8 @@ class Verifier:
                     report.objects += 1
                     self._step(report.objects)
                 for looked in steps or ():
+                    if looked.unseen is not None:
+                        self._unseen(report, looked.unseen, limit)
                     if looked.damage is not None:
                         to, damage = _list_for(report, item), looked.damage
                         _add(to, limit, damage.message, self._objects.key_of(item), _fields(damage))
@@ -349,33 +385,50 @@ def first_needed(reader: LogReader, floor: int) -> int:
 
 
 def read_log(
-    reader: LogReader, first: int, last: int, *, ahead: int = 1
+    reader: LogReader, first: int, last: int, *, ahead: int = 1, passes_over: bool = False
 ) -> Iterator[tuple[int, ReadCommit | None, Corrupt | None]]:
     """Each commit from ``first`` to the newest that is there, at least ``last``: its number, the commit or what stands for it,
-    and what is wrong with its own key. ``ahead``: how many are under way at once."""
+    and what is wrong with its own key. ``ahead``: how many are under way at once; ``passes_over``: what the store does not
+    give is ``_NotGiven``, and not raised."""
     listed = (split_key(s.key) for s in reader.provider.list(reader.keys.commit_prefix))
     there = [found[2].seq for found in listed if found is not None and isinstance(found[2], CommitKey)]
     previous: bytes | None = None
     numbers = range(first, max(last, max(there, default=-1)) + 1)
-    for seq, looked in zip(numbers, read_each(partial(_own, reader), numbers, ahead), strict=True):
+    for seq, looked in zip(
+        numbers, read_each(partial(_own, reader, passes_over), numbers, ahead), strict=True
+    ):
         expected, previous = previous, None  # behind a commit that cannot be read nothing is compared
         if expected is not None and isinstance(looked, ReadCommit) and looked.commit.previous_id != expected:
             key = reader.keys.commit(seq)
             looked = Corrupt("a commit does not name the one before it", key=key, expected=expected.hex())
         damage = looked if isinstance(looked, Corrupt) else None
-        found = stand_in(reader, seq) if isinstance(looked, Corrupt) else looked
+        found = looked if isinstance(looked, ReadCommit) else None
+        if damage is not None and not isinstance(damage, _NotGiven):
+            found = stand_in(reader, seq)
         if found is not None:
             previous = found.commit.commit_id
         yield seq, found, damage
 
 
-def _own(reader: LogReader, seq: int) -> ReadCommit | Corrupt:
+class _NotGiven(Corrupt):
+    """A commit that the store does not give, with what it says."""
+
+    def __init__(self, error: TieredError) -> None:
+        super().__init__(error.message, key=error.fields.get("key"))
+        self.error = error
+
+
+def _own(reader: LogReader, passes_over: bool, seq: int) -> ReadCommit | Corrupt:
     """What lies under a commit's own key, or what is wrong with it."""
     key = reader.keys.commit(seq)
     try:
         return reader.read_at(key, seq) or Corrupt("a commit is missing from the log", key=key)
     except Corrupt as error:
         return error
+    except (Unavailable, Invalid) as error:
+        if not passes_over or isinstance(error, Refused) or error.fields.get("key") != key:
+            raise
+        return _NotGiven(error)
 
 
 def _objects_of(found: ReadCommit) -> Iterator[str]:
@@ -391,19 +444,3 @@ def _add(to: list[Damage], limit: int, what: str, key: str, detail: str) -> None
 
 def _fields(error: TieredError) -> str:
     return ", ".join(f"{k}={v}" for k, v in error.fields.items())
-
-
-class _caught:  # noqa: N801 - reads as a statement
-    """Turns ``Corrupt`` and ``NotFound`` inside the block into a line of the report."""
-
-    def __init__(self, to: list[Damage], key: str, limit: int) -> None:
-        self._to, self._key, self._limit = to, key, limit
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Corrupt | NotFound):
-            _add(self._to, self._limit, error.message, self._key, _fields(error))
-            return True
-        return False
