@@ -50,6 +50,7 @@ VERBS: Mapping[str, str] = {
     "status": "Lag, offsets and health of one archive.",
     "topics": "Archived topics.",
     "queues": "Archived queues with their offsets.",
+    "gaps": "Messages that are lost for good: when, why and of which queues.",
     "groups": "Offsets of the broker's subscription groups beside what is archived.",
     "read": "Messages of a queue, as table, JSON or the broker's own bytes.",
     "query": "Find messages by key, message id or time.",

@@ -16,7 +16,7 @@ from tiered.archive.read.verify import READ_AHEAD, Damage, Report, Verifier
 from tiered.cli.access import OpenedArchive, reading, store_of
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.clock import SystemClock
-from tiered.errors import Corrupt, TieredError
+from tiered.errors import Corrupt, TieredError, Unavailable
 from tiered.model import Past
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
@@ -49,10 +49,17 @@ def command(
             " 0: as many as there are CPUs where there is enough to read.",
         ),
     ] = 0,
+    fail_on_gap: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-gap", help="Exit code 1 for messages that are lost, too: tiered gaps lists them."
+        ),
+    ] = False,
     sets: SetValues = None,
     json: JsonFlag = False,
 ) -> int:
-    """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are not damage.
+    """Check the log, the fold and every object; --deep reads every byte again. Exit code 1 on damage; gaps are not damage
+    unless --fail-on-gap says so. 4 where the store refused something, and nothing else was wrong: that is named at the end.
 
     Messages and bytes are those of all stored objects: what was merged or sealed and is not collected yet counts again.
     """
@@ -71,12 +78,28 @@ def command(
     before = None
     try:
         report = verified(None)
-    except Corrupt as error:  # the log cannot be folded to its end: what lies before can
+    except (Corrupt, Unavailable) as error:  # the log cannot be folded to its end: what lies before can
         before = _before(error)
+        if before is None and not isinstance(error, Corrupt):
+            raise
         report = Report() if before is None else verified(before)
         _add_damage(report, error)
     _tell(out, report, deep=deep, json=json, as_of=before)
-    return 0 if report.sound else TieredError.exit_code
+    if report.damage or (fail_on_gap and _has_gaps(report)):
+        return TieredError.exit_code
+    return Unavailable.exit_code if report.unseen else 0
+
+
+def _has_gaps(report: Report) -> bool:
+    return bool(report.lost_messages or report.gaps or report.physical_gaps)
+
+
+def _verdict(report: Report) -> str:
+    if report.damage:
+        return "DAMAGED"
+    if report.unseen:
+        return "INCOMPLETE"
+    return "sound but for gaps" if _has_gaps(report) else "sound"
 
 
 def _workers(opened: OpenedArchive, processes: int) -> ContentWorkers | None:
@@ -93,7 +116,7 @@ def _workers(opened: OpenedArchive, processes: int) -> ContentWorkers | None:
     return ContentWorkers(elsewhere, processes)
 
 
-def _before(error: Corrupt) -> int | None:
+def _before(error: TieredError) -> int | None:
     """The commit before the one that an error names; ``None`` if it names none, or the first."""
     found = split_key(str(error.fields.get("key", "")))
     named = (
@@ -102,17 +125,18 @@ def _before(error: Corrupt) -> int | None:
     return named - 1 if isinstance(named, int) and named > 0 else None
 
 
-def _add_damage(report: Report, error: Corrupt) -> None:
-    """The damage that ended the fold, unless the walk over all commits found it too."""
+def _add_damage(report: Report, error: TieredError) -> None:
+    """What ended the fold, unless the walk over all commits found it too."""
     fields = dict(error.fields)
     where = str(fields.pop("key", "the log"))
-    if where not in {damage.key for damage in report.damage}:
-        report.damage.append(Damage(error.message, where, ", ".join(f"{k}={v}" for k, v in fields.items())))
+    to = report.damage if isinstance(error, Corrupt) else report.unseen
+    if where not in {found.key for found in to}:
+        to.append(Damage(error.message, where, ", ".join(f"{k}={v}" for k, v in fields.items())))
 
 
 def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | None) -> None:
     told: dict[str, object] = {
-        "verdict": "sound" if report.sound else "DAMAGED",
+        "verdict": _verdict(report),
         "deep": deep,
         "commits": report.commits,
         "objects": report.objects,
@@ -122,6 +146,7 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | N
         "bytes": report.bytes,
         "gaps": report.gaps,
         "physical_gaps": report.physical_gaps,
+        "lost_messages": report.lost_messages,
         "repaired": report.repaired,
     }
     beside = {
@@ -131,12 +156,13 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | N
     if as_of is not None:
         told["as_of"] = as_of
     if json:
-        for name, found in (("damage", report.damage), ("notes", report.notes)):
+        for name, found in (("damage", report.damage), ("notes", report.notes), ("unseen", report.unseen)):
             told[name] = [{"what": d.what, "key": d.key, "detail": d.detail} for d in found]
     out.record(told, kinds={"bytes": Kind.SIZE, "messages": Kind.COUNT})
     if json:
         return
-    for title, found in (("damage", report.damage), ("worth knowing", report.notes)):
+    tables = (("damage", report.damage), ("worth knowing", report.notes), ("not looked at", report.unseen))
+    for title, found in tables:
         if found:
             out.table(
                 (Column("what"), Column("key", "where"), Column("detail")),
@@ -149,3 +175,12 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | N
         )
     if report.damage:
         out.note(REMEDY)
+    if report.unseen:
+        out.note(
+            f"not looked at: {len(report.unseen)}. See what the store says of these keys (their storage class, a policy, "
+            "credentials), and verify again"
+        )
+    if _has_gaps(report):
+        out.note(
+            "messages were lost for good, and are recorded: tiered gaps tells when, why and which queues"
+        )

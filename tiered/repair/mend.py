@@ -259,8 +259,8 @@ class Mender:
         advice = ""
         if lost:
             advice = (
-                "what it held becomes a recorded gap, all else stays as it is; if the key can be restored from the bucket's "
-                "versions or a copy, do that: then nothing is lost"
+                "what it held becomes a recorded gap, all else stays as it is; if a copy (--copy), the broker's commitlog "
+                "(--store) or the bucket's versions still have it, give that first: then nothing is lost"
             )
         elif doubt:
             advice = doubt
