@@ -520,7 +520,10 @@ def test_where_retention_trimmed_the_archive_a_snapshot_is_enough_and_without_on
         view = scene.view(stack)
         scene.follow(view)
         scene.snapshot(view)
-    objects = list((scene.directory / "archive").rglob("*"))
+    every = (scene.directory / "archive").rglob("*")
+    objects = [
+        path for path in every if "beat" not in path.parts
+    ]  # a writer's own, which the next one deletes
     _trimmed(scene)
     assert all(path.exists() for path in objects), "a snapshot changes nothing of the archive"
     scene.lose_store()
