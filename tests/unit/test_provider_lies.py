@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from tests.kit import s3lies
 from tests.kit.fakes3 import Answer, FakeS3, Request, xml
 from tiered.clock import ManualClock
-from tiered.errors import Denied, Invalid, NotFound, Unavailable
+from tiered.errors import Conflict, Denied, Invalid, NotFound, Unavailable
+from tiered.provider.base import Fetched, Provider
+from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import probe
 from tiered.provider.resolve import put_own
 from tiered.provider.s3 import S3Provider
-from tiered.provider.wrap import Retrying
+from tiered.provider.wrap import Retrying, Wrapped
 from tiered.settings import MIB
 
 BODY = bytes(range(256)) * 40
@@ -119,6 +122,37 @@ def test_a_put_without_proof_is_read_back(fake: FakeS3, s3: S3Provider, name: st
     with fake.bent(s3lies.told_to(["put"], s3lies.LIES[name])):
         assert put_own(provider, "new", [BODY]).length == len(BODY)
     assert there(fake, "new", BODY)
+
+
+class Altered(Wrapped):
+    """A proxy between a sound store and its reader: what ``alter`` makes of the bytes that come, at each read."""
+
+    def __init__(self, inner: Provider, alter: Callable[[bytes, int], bytes]) -> None:
+        super().__init__(inner)
+        self.reads = 0
+        self._alter = alter
+
+    def get(self, key: str, start: int | None = None, length: int | None = None) -> Fetched:
+        found = self.inner.get(key, start, length)
+        self.reads += 1
+        return replace(found, data=self._alter(bytes(found.data), self.reads))
+
+
+def test_what_a_liar_reads_back_is_no_conflict() -> None:
+    memory = MemoryProvider("", ManualClock())
+    memory.put("k", [BODY])
+    alters: dict[str, Callable[[bytes, int], bytes]] = {
+        "short": lambda data, _: data[: len(data) // 2],
+        "other bytes each time": lambda data, read: bytes([read]) * len(data),
+    }
+    for name, alter in alters.items():
+        bent = Altered(memory, alter)
+        with pytest.raises(Unavailable, match="not what was put"):
+            put_own(bent, "k", [BODY])
+        assert 4 <= bent.reads <= 8, name
+    assert put_own(Altered(memory, lambda data, read: data[read == 1 :]), "k", [BODY]).length == len(BODY)
+    with pytest.raises(Conflict, match="ours alone"):
+        put_own(memory, "k", [BODY[::-1]])
 
 
 def test_the_probe_notices_a_store_that_proves_no_put(fake: FakeS3, s3: S3Provider) -> None:

@@ -32,39 +32,53 @@ def put_own(
 
     After "exists" or an unknown outcome the object's last ``tail_bytes`` are read back: the right length and ``same`` (by
     default: equal to our own last bytes) mean success, an absent object is sent again. Raises ``Conflict`` if the key
-    holds something else, ``Unavailable`` if ``rounds`` puts did not settle it, ``Denied`` at once.
+    holds something else, by "exists" and two reads that agree; ``Unavailable`` if ``rounds`` puts did not settle it,
+    ``Denied`` at once.
     """
     length = body_length(parts)
     wanted = tail(parts, tail_bytes)
-    for left in range(rounds - 1, -1, -1):
+    for _ in range(rounds):
         try:
             return provider.put(key, parts)
         except Denied:
             raise
         except (Conflict, Unavailable) as error:
             failure = error
+        unsettled = f"the put was never seen to happen: {failure.message}"
         try:
             found = provider.get(key, -tail_bytes)
+            object_length = found.object_length
+            if object_length is None:
+                object_length = provider.head(key).length
+            if object_length == length and (same(found) if same else found.data == wanted):
+                modified_ms = found.date_ms if found.last_modified_ms is None else found.last_modified_ms
+                return Stored(key, length, found.date_ms, modified_ms)
+            unsettled = "what is read back is not what was put, and not the same each time"
+            believed = isinstance(failure, Conflict) and _agrees(
+                provider, key, found.data, object_length, tail_bytes
+            )
         except NotFound:
-            if left:
-                continue
-            raise Unavailable(
-                f"the put was never seen to happen: {failure.message}",
-                hint=failure.hint,
-                **{**failure.fields, "key": key, "url": provider.url, "rounds": rounds},
+            continue
+        if believed:
+            raise Conflict(
+                "a key that should be ours alone holds something else",
+                key=key,
+                url=provider.url,
+                expected=f"{length} bytes",
+                found=f"{object_length} bytes",
             ) from failure
-        object_length = found.object_length if found.object_length is not None else provider.head(key).length
-        if object_length == length and (same(found) if same else found.data == wanted):
-            modified_ms = found.date_ms if found.last_modified_ms is None else found.last_modified_ms
-            return Stored(key, length, found.date_ms, modified_ms)
-        raise Conflict(
-            "a key that should be ours alone holds something else",
-            key=key,
-            url=provider.url,
-            expected=f"{length} bytes",
-            found=f"{object_length} bytes",
-        ) from failure
-    raise ValueError("rounds must be at least 1")
+    raise Unavailable(
+        unsettled, hint=failure.hint, **{**failure.fields, "key": key, "url": provider.url, "rounds": rounds}
+    ) from failure
+
+
+def _agrees(provider: Provider, key: str, data: Buffer, length: int, tail_bytes: int) -> bool:
+    """Whether ``data`` is the end of the object when it is asked for in another way, too: a proxy that shortens or alters what
+    it passes on does not give the same twice."""
+    first = length - min(length, tail_bytes)
+    if len(data) != length - first or provider.head(key).length != length:
+        return False
+    return bool(provider.get(key, first, length - first).data == data)
 
 
 def tail(parts: Sequence[Buffer], count: int) -> bytes:
