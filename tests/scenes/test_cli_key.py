@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,46 @@ def test_doctor_looks_at_the_key(made: Archived) -> None:
     missing = rows(f"encryption.key_file={made.directory}/none")
     assert "encryption.key_file" in str(missing)
     assert OTHER_KEY not in str(rows(made.key(OTHER_KEY)))
+
+
+def test_a_copy_brings_back_whatever_the_archive_is_opened_with(made: Archived) -> None:
+    """Its identity, the first data key and the newest: each is lost, or damaged, with no other wrapping of it left."""
+    made.send()
+    assert made.run(made.key(KEY)).code == 0
+    sound = made.files()
+    copy, state = made.directory / "copy", made.directory / "state"
+    shutil.copytree(made.directory / "archive", copy)
+    identity = [path for path in sound if path.endswith("archive.json")]
+    keys = [path for path in sound if "/datakey/" in path]
+    assert len(keys) == 2
+    words = ("--copy", f"file://{copy}")
+    for broken, spoilt in ((keys, None), (keys, b"damaged"), (identity + keys[:1], None), (identity, b"{")):
+        for path in map(Path, broken):
+            path.unlink() if spoilt is None else path.write_bytes(spoilt)
+        assert made.ask("scrub", "--once", key=made.key(KEY)).code not in (0, 4), "no walk is sound without"
+        if broken == keys:
+            plan = made.ask("repair", *words, key=made.key(KEY))
+            assert (plan.code, plan.err.count("would be put again")) == (1, 2), plan.err
+            mended = made.ask("repair", "--apply", *words, key=made.key(KEY))
+        else:
+            mended = made.ask("scrub", "--once", "--repair", "--state", str(state), *words, key=made.key(KEY))
+        assert mended.code == 0, mended.err
+        assert all(
+            f"put again from the copy: {Path(p).relative_to(made.directory / 'archive')}" in mended.err
+            for p in broken
+        )
+        assert {path: made.files()[path] for path in sound} == sound
+    assert made.ask("verify", "--deep", key=made.key(KEY)).code == 0
+
+
+def test_another_archive_gives_neither_identity_nor_keys(made: Archived, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Archived(tmp_path / "other")
+    whole = made.files()
+    (lost,) = [path for path in whole if path.endswith("archive.json")]
+    Path(lost).unlink()
+    left = made.files()
+    done = made.ask("repair", "--apply", "--copy", other.url, key=made.key(KEY))
+    assert done.code == 3, done.err
+    assert "nothing shows that this is a copy" in done.err
+    assert made.files() == left

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tiered.archive.care.opening import put_opening
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
@@ -17,7 +18,7 @@ from tiered.archive.state.scope import EVERYTHING, Scope
 from tiered.cli.options import settings_from
 from tiered.clock import SystemClock
 from tiered.daemon.config import Loaded, where_to_set
-from tiered.errors import Invalid
+from tiered.errors import Corrupt, Invalid, NotFound, Unavailable
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.metadata.base import MetadataStore
 from tiered.metadata.memory import MemoryStore
@@ -95,6 +96,30 @@ def store_of(settings: Settings, sharing: int = 1) -> Provider:
     rates = {name: getattr(store, name) for name in ("max_bytes_per_second", "max_requests_per_second")}
     store = replace(store, **{name: -(-rate // sharing) for name, rate in rates.items()})
     return encrypted(open_provider(settings.archive.url, store, SystemClock()), settings.encryption)
+
+
+def put_again(out: Output, settings: Settings, copy: str | None, *, apply: bool = True) -> list[str]:
+    """Put again what the archive is opened with (``put_opening``), from the copy that is named, and say so. One that only a
+    setting names is done without where it is not there or does not answer."""
+    url = copy or settings.scrub.copy_url
+    if not url:
+        return []
+    keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
+    with contextlib.ExitStack() as stack:  # as they are stored: nothing of this is encrypted
+        here, there = (
+            stack.enter_context(contextlib.closing(open_provider(each, settings.store, SystemClock())))
+            for each in (settings.archive.url, url)
+        )
+        try:
+            put = put_opening(here, keys, there, apply=apply)
+        except (Corrupt, NotFound, Unavailable) as error:
+            if copy is not None:
+                raise
+            out.note(f"scrub.copy_url is not looked at: {error}")
+            return []
+    for key in put:
+        out.note(f"{'put again' if apply else 'would be put again'} from the copy: {key}")
+    return put
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from tiered.archive.log.localfiles import record_distrust
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.find import find_identity
 from tiered.archive.state.cached import open_fold
-from tiered.cli.access import archive_settings
+from tiered.cli.access import archive_settings, put_again
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, StoreDir, output
 from tiered.clock import SystemClock
 from tiered.errors import Corrupt, NotFound, Refused, TieredError, Unavailable
@@ -81,8 +81,11 @@ def command(
     provider = encrypted(provider, settings.encryption)
     try:
         keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
-        identity = find_identity(provider, keys)
         other = copy or settings.scrub.copy_url
+        if put_again(out, settings, copy, apply=apply) and not apply:
+            out.note("the log cannot be read before that; --apply does it")
+            return TieredError.exit_code
+        identity = find_identity(provider, keys)
         with (
             _local(settings, directory, out, apply=apply) as local,
             _other(

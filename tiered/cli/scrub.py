@@ -14,7 +14,7 @@ from tiered.archive.care.look import Look, look
 from tiered.archive.care.notes import Notebook, Notes, figures_of, read_notes, said_of_notes, shown
 from tiered.archive.log.maintenance import OwnKeys, Task
 from tiered.archive.log.writer import CommitLog
-from tiered.cli.access import OpenedArchive, reading
+from tiered.cli.access import OpenedArchive, archive_settings, put_again, reading
 from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, JsonFlag, SetValues, StoreDir, output
 from tiered.cli.writing import TakeOver, WriterFlags, do_all, tell
 from tiered.clock import Clock, SystemClock
@@ -78,6 +78,8 @@ def command(
         raise Invalid(
             "--deep, --dry-run and --repair say how --once walks", hint="tiered scrub --once --deep"
         )
+    if repair and not dry_run:
+        put_again(out, archive_settings(out, config, archive, sets, store).settings, copy)
     with reading(out, config, archive, sets, whole=once) as opened:
         if not once:
             return _kept(out, opened, state, json=json)

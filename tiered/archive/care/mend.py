@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.loose import LooseChecks
-from tiered.archive.care.lostkeys import put_lost_keys
 from tiered.archive.care.notes import Notebook
+from tiered.archive.care.opening import epochs_without_key, put_lost_keys
 from tiered.archive.care.othercopy import OtherCopy, fitting_commit
 from tiered.archive.care.rebuild import rebuilt
 from tiered.archive.keys import Area, CommitKey, ObjectKey, parse
@@ -152,13 +152,21 @@ class Mend:
     def _lost_keys(self) -> int:
         """Data keys that were put again; none where the copy does not answer: who needs one says which it is."""
         self._keys_looked = True
-        head = self._log.proven().head()
+        reader, head = self._log.reader, self._log.proven().head()
         if self._keys_from is None or head is None:
             return 0
+        lacking = epochs_without_key(reader.provider, reader.keys, head.epoch)
+        if not lacking:
+            return 0
         try:
-            return put_lost_keys(self._log.reader, self._keys_from.whole, head.epoch)
+            copy = self._keys_from.whole()
+            count = put_lost_keys(reader.provider, reader.keys, copy, reader.identity.archive_id, lacking)
         except NotFound:
             return 0
+        encryptor = reader.provider.capabilities.encryptor
+        if count and encryptor is not None:
+            encryptor.check(reader.keys.root)  # which lists them again: what was read as plain was not
+        return count
 
     def _remedy(self, path: str, fold: ArchiveState) -> Remedy:
         """What is to be done about a listed key, by what the store and the fold say of it now."""

@@ -153,7 +153,7 @@ class DataKeys:
         """What to say where something is encrypted and the data key of its epoch is not in the archive."""
         return Refused(
             "the data key of an epoch is gone from the archive, and with it what was encrypted",
-            hint="restore datakey/ of the archive from a copy",
+            hint="tiered scrub --once --repair --copy URL puts it again from a copy of the archive; or restore datakey/",
             key=f"{self._root}{DATAKEY_PREFIX}{epoch:010d}-…",
         )
 
@@ -213,6 +213,8 @@ class DataKeys:
                 hint="check the command of encryption.key_command",
                 found=key_id,
             )
+        with self._lock:
+            self._listed(again=True)
         self.newest()
 
     def make(self, epoch: int, archive_id: bytes, random_bytes: Callable[[int], bytes]) -> None:

@@ -72,7 +72,7 @@ class LocalKeys:
         except (InvalidTag, ValueError):
             raise Refused(
                 "a data key of this archive was changed after it was wrapped",
-                hint="restore datakey/ of the archive from a copy",
+                hint="restore datakey/ of the archive from a copy, or from the bucket's versions",
                 expected=f"what {key_id} wrapped",
             ) from None
         return secret

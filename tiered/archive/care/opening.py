@@ -1,0 +1,121 @@
+"""What an archive is opened with, put again from another copy of it: its identity, and the data keys of an encrypted one.
+Without them whoever opens it or lists the bucket is refused, so that no walk would find out what else is to be mended."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from itertools import islice
+
+from tiered.archive.encryption.datakeys import WrappedKey, read_wrapped_key, wrapped_paths
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.identity import kept_identity, read_identity
+from tiered.errors import Corrupt, NotFound, Refused
+from tiered.provider.base import Provider
+from tiered.provider.resolve import put_own
+
+COMPARED_COMMITS = 100
+"""Commits that are compared with the copy's, until one is the same."""
+
+
+def put_opening(provider: Provider, keys: ArchiveKeys, copy: Provider, *, apply: bool = True) -> list[str]:
+    """Put again what is lost or damaged of this; the keys, which without ``apply`` would be put. ``Refused`` if the copy is of
+    another archive, ``NotFound`` or ``Corrupt`` if it has no identity, or, where it is lost here, nothing shows whose it is."""
+    theirs = read_identity(copy, keys)
+    put = []
+    try:
+        mine = kept_identity(provider, keys)
+        damaged = mine is None
+    except Corrupt:
+        mine, damaged = None, True
+    if damaged:
+        _check_same(provider, keys, copy)
+        put.append(keys.identity)
+        if apply:
+            put_over(provider, keys.identity, bytes(copy.get(keys.identity).data))
+    elif mine is not None and mine.archive_id != theirs.archive_id:
+        raise Refused(
+            "this is not a copy of this archive", hint="name a copy that was made of the archive's own keys",
+            url=copy.url, expected=mine.archive_id.hex(), found=theirs.archive_id.hex(),
+        )  # fmt: skip
+    sound = {
+        found.key_id
+        for paths in wrapped_paths(provider, keys.root).values()
+        for found in _sound(provider, keys, paths, theirs.archive_id)
+    }
+    return put + _put_keys(provider, keys, copy, theirs.archive_id, sound, apply=apply)
+
+
+def put_lost_keys(
+    provider: Provider, keys: ArchiveKeys, copy: Provider, archive_id: bytes, epochs: Container[int]
+) -> int:
+    """Put again the data keys of these epochs, as the copy has them; how many. What the copy has of them is encrypted: an
+    epoch that was plain, or ended before its key was made, has none there either."""
+    return len(_put_keys(provider, keys, copy, archive_id, (), epochs=epochs))
+
+
+def epochs_without_key(provider: Provider, keys: ArchiveKeys, newest: int) -> set[int]:
+    """Epochs up to the newest of which no data key is there: plain ones, too."""
+    return set(range(1, newest + 1)) - set(wrapped_paths(provider, keys.root))
+
+
+def put_over(provider: Provider, key: str, data: bytes) -> None:
+    """Put the bytes that lay under a key, where nothing or damaged ones do. Readers tell the two apart: one is
+    refused by its own checksum."""
+    try:
+        provider.head(key)
+    except NotFound:
+        put_own(provider, key, [data])
+        return
+    provider.put(key, [data], create_only=False)
+
+
+def _put_keys(
+    provider: Provider,
+    keys: ArchiveKeys,
+    copy: Provider,
+    archive_id: bytes,
+    sound: Container[bytes],
+    *,
+    epochs: Container[int] | None = None,
+    apply: bool = True,
+) -> list[str]:
+    """Of data keys that are not ``sound`` here (by id) every wrapping of the copy."""
+    put = []
+    for epoch, paths in wrapped_paths(copy, keys.root).items():
+        if epochs is not None and epoch not in epochs:
+            continue
+        for found in _sound(copy, keys, paths, archive_id):
+            if found.key_id not in sound and not _sound(provider, keys, [found.path], archive_id):
+                key = keys.key(found.path)
+                put.append(key)
+                if apply:
+                    put_over(provider, key, bytes(copy.get(key).data))
+    return put
+
+
+def _sound(provider: Provider, keys: ArchiveKeys, paths: list[str], archive_id: bytes) -> list[WrappedKey]:
+    """The wrappings below these paths that are whole and of this archive."""
+    found = []
+    for path in paths:
+        try:
+            found.append(read_wrapped_key(provider, path, keys.key(path)))
+        except (Corrupt, NotFound):
+            continue
+    return [each for each in found if each.archive_id == archive_id]
+
+
+def _check_same(provider: Provider, keys: ArchiveKeys, copy: Provider) -> None:
+    """``Refused`` unless a commit is the same here and in the copy, byte for byte: its ids are random."""
+    for stored in islice(provider.list(keys.commit_prefix), COMPARED_COMMITS):
+        try:
+            if copy.head(stored.key).length == stored.length and (
+                copy.get(stored.key).data == provider.get(stored.key).data
+            ):
+                return
+        except (NotFound, Corrupt, Refused):
+            continue
+    raise Refused(
+        "archive.json is lost, and nothing shows that this is a copy of the archive",
+        hint="name a copy that has one of its commits", key=keys.identity, url=copy.url,
+        expected="a commit that is the same in both",
+    )  # fmt: skip
