@@ -77,6 +77,18 @@ def test_what_the_broker_deleted_comes_from_the_archive(lite: Lite) -> None:
     assert lite.desk.count("pull", "archive") == 2
 
 
+def test_a_filter_that_cannot_be_run_is_refused_and_skips_nothing(lite: Lite) -> None:
+    made = lite.ask(0, subscription="a >", expressionType="SQL92")
+    assert isinstance(made, Command)
+    assert made.code == 23
+    assert lite.desk.count("pull", "refused") == 1
+
+
+@pytest.mark.parametrize("fields", [{"queueId": "x"}, {"maxMsgNums": "many"}])
+def test_a_pull_that_makes_no_sense_is_asked_again(lite: Lite, fields: dict[str, str]) -> None:
+    assert lite.ask(0, **fields) == RETRY
+
+
 def test_what_the_broker_has_passes_unread(lite: Lite) -> None:
     """The records' own offsets are those of other queues, so that every answer would look like a gap."""
     body = b"".join(lite.placed[30:])

@@ -58,6 +58,11 @@ _MOVES = frozenset({GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_F
 _LACKING = (Why.GAP, Why.DOUBT)
 
 
+def filter_refused(metrics: Metrics, answer: Command, error: BadRequest) -> Command:
+    """What a client hears whose filter cannot be run on archived messages."""
+    return refused(metrics, "pull", reply(answer, ResponseCode.SUBSCRIPTION_PARSE_FAILED, error.told))
+
+
 class Pulls:
     """What pulls are answered. On the event loop only. ``excluded``: whether a topic is not archived at all."""
 
@@ -139,7 +144,7 @@ class Pulls:
             return made
         except BadRequest as error:
             if why is Why.SKIP:
-                return self._refused(answer, error)
+                return filter_refused(self._metrics, answer, error)
             if not await self._may_pass(why, connection):
                 raise Unavailable("it cannot be seen whether messages are missing", cause=error) from error
         except TieredError as error:
@@ -356,11 +361,6 @@ class Pulls:
     def _unproven(self, answer: Command, pull: PullRequest) -> Command:
         """Nothing shows that the client may read the topic."""
         return refused(self._metrics, "pull", unproven(answer, pull.topic))
-
-    def _refused(self, answer: Command, error: BadRequest) -> Command:
-        return refused(
-            self._metrics, "pull", reply(answer, ResponseCode.SUBSCRIPTION_PARSE_FAILED, error.told)
-        )
 
     def _count(self, outcome: str, made: Command | None) -> Command | None:
         self._metrics.cold_answers.labels("pull", outcome).inc()

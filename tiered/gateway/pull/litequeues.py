@@ -9,13 +9,13 @@ from __future__ import annotations
 from tiered.codec.record.lite import is_lite
 from tiered.codec.remoting.codes import PullBounds, PullRequest, PullStatus, RequestCode
 from tiered.codec.remoting.frame import Command
-from tiered.errors import Unavailable
+from tiered.errors import BadRequest, Unavailable
 from tiered.fetch.pull import Pull
 from tiered.gateway.knowledge.alike import Numbering
 from tiered.gateway.knowledge.knowledge import Knowledge
 from tiered.gateway.knowledge.unchecked import Lacking
 from tiered.gateway.ports import ConnectionInfo
-from tiered.gateway.pull.cold import MAX_COUNT
+from tiered.gateway.pull.cold import MAX_COUNT, filter_refused
 from tiered.gateway.pull.coldpull import ColdPull
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.verdict import PULLS, Why
@@ -53,14 +53,20 @@ class LitePulls:
     async def answer(self, request: Command, answer: Command, connection: ConnectionInfo) -> Command | None:
         """The client's answer to a pull of which the broker has no longer everything; ``None``: the broker's. Raises what must
         make the client wait."""
-        pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)
+        try:
+            pull, bounds = PullRequest.parse(request.ext), PullBounds.parse(answer.ext)
+        except BadRequest as error:
+            raise Unavailable("a pull cannot be answered", cause=error) from error
         unchecked = (
             request.code == RequestCode.LITE_PULL_MESSAGE
         )  # by brokers, and no evidence is kept of such topics
         if unchecked and not await self._rights.shown(request.ext, pull.topic):
             self._unchecked.count("pull", Lacking.RIGHTS)
             return None
-        wanted = await self._filters.of(pull)
+        try:
+            wanted = await self._filters.of(pull)
+        except BadRequest as error:
+            return filter_refused(self._metrics, answer, error)
         cold = ColdPull(Why.SKIP, pull, bounds, answer, connection, wanted, pull.offset)
         await self._asking.require_same(connection, self._asking.pull_seconds)
         await self._asking.wait(self._archive.follow_if_older(), self._asking.pull_seconds)
