@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ from tiered.node.answers import NodeAnswers
 from tiered.settings import Serve
 from tiered.sink.progress import SinkPhase
 from tiered.sink.running import SinkRunner
+from tiered_spark.errors import by_option, plainly
 
 BUCKET = "s3://the-bucket/prefix"
 KINDS = {
@@ -43,7 +45,13 @@ KINDS = {
     if isinstance(kind, type) and issubclass(kind, TieredError)
 }
 ARCHIVE_SIDE = sorted(set(KINDS) - {"BadRequest"})
-ROOMS = ("gateway", "node", "http", "view", "client", "replay", "sink", "spark")
+TIERED = Path(tiered.__file__).parent
+SPARK = TIERED.parent / "spark"
+ROOMS = (
+    *(TIERED / room for room in ("gateway", "node", "http", "view", "client", "replay", "sink")),
+    SPARK / "tiered_spark",
+    SPARK / "jobs/tiered_jobs",
+)
 
 
 def made(kind: str) -> TieredError:
@@ -134,38 +142,51 @@ def test_a_sink_waits_for_its_archive_whatever_it_says(kind: str) -> None:
     assert runner.progress.phase in (SinkPhase.WAITING, SinkPhase.AWAY)
 
 
-def found() -> Iterator[tuple[str, str]]:
-    """Function and class of every ``except``, ``case`` and ``isinstance`` that names a class below the root."""
-    root = Path(tiered.__file__).parent
-    told = set(KINDS) - {"TieredError"}
-    for room in ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ExceptHandler) and node.type is not None:
-                    looked: list[ast.AST] = [node.type]
-                elif isinstance(node, ast.MatchClass):
-                    looked = [node.cls]
-                elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
-                    "isinstance",
-                    "suppress",
-                ):
-                    looked = list(node.args)
-                else:
-                    continue
-                inside = [f for f in functions if f.lineno <= looked[0].lineno <= (f.end_lineno or 0)]  # type: ignore[attr-defined]
-                name = max(inside, key=lambda f: f.lineno).name if inside else "<module>"
-                for part in looked:
-                    for leaf in ast.walk(part):
-                        if isinstance(leaf, ast.Name) and leaf.id in told:
-                            yield f"{path.relative_to(root)}:{name}", leaf.id
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_spark_shows_every_error_as_it_is(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
+    error = made(kind)
+    with pytest.raises(TieredError) as caught, plainly(), by_option():
+        raise error
+    assert caught.value is error
+    assert error.hint == f"look at {BUCKET}"
+    assert os.environ["SPARK_HIDE_TRACEBACK"] == "1"
+
+
+def found(room: Path) -> Iterator[tuple[str, str]]:
+    """Function and class of every ``except``, ``case``, ``isinstance`` and ``suppress`` of a room that names a class of the
+    tree."""
+    for path in sorted(room.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler) and node.type is not None:
+                looked: list[ast.expr] = [node.type]
+            elif isinstance(node, ast.MatchClass):
+                looked = [node.cls]
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "isinstance",
+                "issubclass",
+                "suppress",
+            ):
+                looked = list(node.args)
+            else:
+                continue
+            inside = [f for f in functions if f.lineno <= looked[0].lineno <= (f.end_lineno or 0)]
+            name = max(inside, key=lambda f: f.lineno).name if inside else "<module>"
+            for part in looked:
+                for leaf in ast.walk(part):
+                    if isinstance(leaf, ast.Name) and leaf.id in KINDS:
+                        yield f"{path.relative_to(room.parent)}:{name}", leaf.id
 
 
 def test_every_place_that_tells_errors_apart_is_known() -> None:
     seen: defaultdict[str, set[str]] = defaultdict(set)
-    for place, kind in found():
-        seen[place].add(kind)
+    for room in ROOMS:
+        places = list(found(room))
+        assert places, f"{room} has none: has it moved?"
+        for place, kind in places:
+            seen[place].add(kind)
     assert {place: " ".join(sorted(kinds)) for place, kinds in sorted(seen.items())} == PLACES
 
 
@@ -173,44 +194,81 @@ PLACES: dict[str, str] = {
     "client/sync.py:_read": "Unavailable",
     "client/sync.py:update": "Conflict",
     "gateway/answers/answers.py:_untold": "BadRequest",
-    "gateway/answers/answers.py:answer": "BadRequest",
+    "gateway/answers/answers.py:answer": "BadRequest TieredError",
     "gateway/answers/answers.py:judge": "BadRequest",
+    "gateway/answers/answers.py:learn": "TieredError",
     "gateway/answers/answers.py:notice": "BadRequest",
+    "gateway/answers/answers.py:observe": "TieredError",
+    "gateway/answers/keyvalues.py:_called": "TieredError",
     "gateway/answers/keyvalues.py:_failed": "BadRequest Conflict Corrupt NotFound Refused",
     "gateway/answers/keyvalues.py:_made": "BadRequest",
     "gateway/answers/litenumbers.py:of_table": "Unavailable",
+    "gateway/answers/offsets.py:_known_minimum": "TieredError",
     "gateway/answers/resets.py:_table": "Corrupt",
     "gateway/answers/resets.py:asked": "BadRequest",
-    "gateway/answers/stats.py:_filled": "Corrupt",
+    "gateway/answers/stats.py:_filled": "Corrupt TieredError",
     "gateway/answers/stats.py:fill": "Corrupt",
+    "gateway/app.py:open": "TieredError",
+    "gateway/knowledge/asking.py:_quietly": "TieredError",
     "gateway/knowledge/asking.py:call": "Unavailable",
+    "gateway/knowledge/caughtup.py:has_the_rest": "TieredError",
+    "gateway/knowledge/caughtup.py:intact": "TieredError",
+    "gateway/knowledge/caughtup.py:log_begin": "TieredError",
+    "gateway/knowledge/caughtup.py:passed": "TieredError",
+    "gateway/knowledge/openbroker.py:_why_closed": "TieredError",
     "gateway/knowledge/opening.py:observe": "Unavailable",
+    "gateway/knowledge/opening.py:step": "TieredError",
     "gateway/knowledge/opening.py:tenants": "Unavailable",
     "gateway/knowledge/questions.py:_of_runtime": "Corrupt",
     "gateway/knowledge/rights.py:shown": "Unavailable",
-    "gateway/nodes/fleet.py:_beat": "Refused",
-    "gateway/pull/cold.py:answer": "BadRequest",
+    "gateway/knowledge/samebroker.py:_check": "TieredError",
+    "gateway/knowledge/samebroker.py:watch": "TieredError",
+    "gateway/nodes/connection.py:data_received": "TieredError",
+    "gateway/nodes/fleet.py:_beat": "Refused TieredError",
+    "gateway/nodes/reads.py:_from_nodes": "TieredError",
+    "gateway/pull/cold.py:answer": "BadRequest TieredError",
+    "gateway/pull/compare.py:in_reach": "TieredError",
+    "gateway/pull/directing.py:_vouch": "TieredError",
+    "gateway/pull/directing.py:came": "TieredError",
+    "gateway/pull/directing.py:direct": "TieredError",
     "gateway/pull/filters.py:_compile": "BadRequest",
+    "gateway/pull/gaps.py:_inner": "TieredError",
+    "gateway/pull/litequeues.py:answer": "BadRequest",
     "gateway/pull/recheck.py:stand_in": "BadRequest",
+    "gateway/pull/verdict.py:_may_have": "TieredError",
+    "gateway/pull/verdict.py:_why_doubt": "TieredError",
+    "gateway/routes/nameserver.py:run": "TieredError",
     "gateway/routes/rewriting.py:_named": "Corrupt",
     "gateway/transport/brokerdown.py:_look": "Unavailable",
     "gateway/transport/brokerdown.py:_until_back": "Unavailable",
     "gateway/transport/fronts.py:_serve": "Unavailable",
-    "http/archive/pages.py:_compacted": "BadRequest",
+    "gateway/transport/session.py:_answer": "TieredError",
+    "gateway/transport/session.py:_serve": "TieredError",
+    "gateway/transport/side.py:data_received": "TieredError",
+    "gateway/transport/upstream.py:data_received": "TieredError",
+    "http/app.py:__call__": "TieredError",
+    "http/app.py:_failure": "TieredError",
+    "http/archive/pages.py:_compacted": "BadRequest TieredError",
     "http/archive/pages.py:_filter": "BadRequest",
     "http/archive/pages.py:_fresh": "Unavailable",
-    "http/archive/pages.py:_messages": "Corrupt",
+    "http/archive/pages.py:_messages": "Corrupt TieredError",
     "http/archive/pages.py:begin": "Refused",
+    "http/health.py:_made": "TieredError",
+    "http/kv/pages.py:_written": "TieredError",
     "http/kv/problems.py:problem": "Corrupt Unavailable",
+    "http/kv/server.py:_run": "TieredError",
     "http/refusals.py:http_status": "BadRequest Conflict Invalid NotFound Refused Unavailable",
-    "node/answers.py:_of_client": "BadRequest",
-    "node/answers.py:answer": "BadRequest",
+    "node/answers.py:_of_client": "BadRequest TieredError",
+    "node/answers.py:answer": "BadRequest TieredError",
+    "node/answers.py:wanted": "TieredError",
+    "node/clients.py:most_bytes": "TieredError",
+    "node/server.py:data_received": "TieredError",
     "replay/drain.py:_measured": "Unavailable",
     "replay/groups.py:_compiled": "BadRequest",
     "replay/groups.py:ask": "Unavailable",
     "replay/inbox.py:waiting": "Invalid",
-    "replay/running.py:run": "Unavailable",
-    "replay/troubles.py:guarded": "Unavailable",
+    "replay/running.py:run": "TieredError Unavailable",
+    "replay/troubles.py:guarded": "TieredError Unavailable",
     "sink/backfill.py:begin_job": "Conflict",
     "sink/backfill.py:check_job": "NotFound",
     "sink/backfill.py:put_done": "Conflict",
@@ -224,6 +282,7 @@ PLACES: dict[str, str] = {
     "sink/contract/feeding.py:finish": "Fenced Unavailable",
     "sink/deadletters.py:bury": "Conflict",
     "sink/deadletters.py:dead_letters_of": "Invalid",
+    "sink/declared.py:_declared": "TieredError",
     "sink/ending.py:end_backfill": "Conflict",
     "sink/file/kind.py:_provider": "Invalid",
     "sink/file/kind.py:open": "NotFound",
@@ -235,6 +294,8 @@ PLACES: dict[str, str] = {
     "sink/iceberg/sink.py:table_errors": "Unavailable",
     "sink/kafka/sink.py:_opening": "Fenced",
     "sink/kafka/sink.py:_telling": "Fenced",
+    "sink/kafka/sink.py:_whose": "TieredError",
+    "sink/kafka/topics.py:delete": "TieredError",
     "sink/kafka/topics.py:reachable": "Unavailable",
     "sink/rocketmq/cluster.py:_create": "Unavailable",
     "sink/rocketmq/cluster.py:brokers_in": "Corrupt",
@@ -242,11 +303,40 @@ PLACES: dict[str, str] = {
     "sink/rocketmq/sink.py:_round": "Invalid",
     "sink/running.py:_archive_side": "BadRequest Invalid",
     "sink/running.py:_step": "Unavailable",
-    "sink/running.py:step": "Fenced Invalid Unavailable",
+    "sink/running.py:finish": "TieredError",
+    "sink/running.py:step": "Fenced Invalid TieredError Unavailable",
     "sink/shape.py:shape_of": "Invalid",
-    "view/keeping.py:begin_with_snapshot": "Unavailable",
-    "view/keeping.py:step": "Refused Unavailable",
+    "tiered_jobs/audit/check.py:_blocks": "Corrupt NotFound",
+    "tiered_jobs/audit/check.py:_piece": "Corrupt NotFound",
+    "tiered_jobs/audit/check.py:_wrong": "Corrupt",
+    "tiered_jobs/audit/check.py:portion": "Corrupt NotFound",
+    "tiered_jobs/audit/check.py:tables": "Corrupt NotFound",
+    "tiered_jobs/backfill/parts.py:_view": "NotFound",
+    "tiered_jobs/main.py:_plain": "TieredError",
+    "tiered_jobs/pipeline/claim.py:__exit__": "Refused",
+    "tiered_jobs/pipeline/decode.py:_refused": "Invalid",
+    "tiered_jobs/trace/search.py:_take_located": "Invalid",
+    "tiered_spark/datasource.py:streamReader": "TieredError",
+    "tiered_spark/errors.py:by_option": "TieredError",
+    "tiered_spark/errors.py:plainly": "NotFound TieredError",
+    "tiered_spark/keptfolds.py:at_end": "TieredError",
+    "tiered_spark/loss.py:check": "NotFound",
+    "tiered_spark/plan_keys.py:_holds": "Corrupt",
+    "tiered_spark/provenfiles.py:ask": "NotFound",
+    "tiered_spark/replay/options.py:_addresses": "Invalid",
+    "tiered_spark/replay/progress.py:claim": "Conflict",
+    "tiered_spark/replay/sender.py:_again": "NotFound Unavailable",
+    "tiered_spark/replay/sender.py:_once": "TieredError",
+    "tiered_spark/replay/source.py:_note_what_was_done": "TieredError",
+    "tiered_spark/scan.py:_decoded": "Corrupt",
+    "tiered_spark/scan.py:_headers": "Corrupt",
+    "tiered_spark/scan.py:_results": "Corrupt",
+    "tiered_spark/snapshot.py:_open": "NotFound",
+    "tiered_spark/there.py:_absent": "NotFound",
+    "view/keeping.py:begin_with_snapshot": "TieredError Unavailable",
+    "view/keeping.py:step": "Refused TieredError Unavailable",
     "view/putting.py:_asked": "Unavailable",
+    "view/putting.py:_to_master": "TieredError",
     "view/putting.py:asking": "Unavailable",
     "view/putting.py:log_end": "Unavailable",
     "view/redo.py:namespace_of": "BadRequest",
