@@ -14,6 +14,8 @@ from tests.kit.fakes3 import Answer, Bend, Request, error
 PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
 """What a portal says to everybody."""
 
+MODIFIED = "Mon, 02 Mar 2026 00:00:00 GMT"
+
 Act = Callable[[], Answer]
 
 
@@ -35,8 +37,9 @@ def told_to(verbs: Collection[str], lie: Bend, times: int | None = None, keys: s
 
 
 def page(request: Request, act: Act) -> Answer:
-    """A portal: 200 and HTML, and nothing done."""
-    return Answer(200, {"Content-Type": "text/html", "Server": "portal"}, PAGE)
+    """A portal: 200 and HTML, and nothing done. It is a file to a web server, so it has an ETag and a time."""
+    stated = {"Content-Type": "text/html", "Server": "portal", "ETag": '"5f3c-36"', "Last-Modified": MODIFIED}
+    return Answer(200, stated, PAGE)
 
 
 def page_behind(request: Request, act: Act) -> Answer:

@@ -6,6 +6,8 @@ from tests.mutants import Mutant
 
 _MOUNT = "tests/unit/test_provider_mount.py"
 _S3 = "tests/unit/test_provider_s3_requests.py"
+_LIES = "tests/unit/test_provider_lies.py"
+_ANSWERS = "tiered/provider/s3answers.py"
 
 MUTANTS = (
     Mutant(
@@ -194,5 +196,143 @@ MUTANTS = (
         '        "SlowDown",\n',
         "",
         "tests/unit/test_provider_parts.py -k test_s3_codes",
+    ),
+    Mutant(
+        _ANSWERS,
+        '        if "html" in (headers',
+        '        if False and "html" in (headers',
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        "            if not proven(headers) or (operation",
+        "            if False and (operation",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        ' or (operation == "UploadPart" and not headers.get("ETag")):',
+        ":",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        "            if root != _ROOTS[operation]:",
+        "            if False:",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        "            _require_error(operation, status, headers, body)\n",
+        "            pass\n",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        "        elif status == 200 and body and not identified(headers):",
+        "        elif False:",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        "        elif operation in self._named:",
+        "        elif False:",
+        f"{_LIES} -k answers_of_stores",
+    ),
+    Mutant(
+        _ANSWERS,
+        "    if status not in (200, 206):",
+        "    if False:",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        '    if not proven(headers) and not headers.get("Last-Modified"):',
+        "    if False:",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        '    if coding not in ("identity", "aws-chunked"):',
+        "    if False:",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        "    if not counted and (\n",
+        "    if False and (\n",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        '    elif not _root(body).startswith("Error") and not (',
+        "    elif False and not (",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        "        if status < 400 and not identified(headers)",
+        "        if False and not identified(headers)",
+        f"{_LIES} -k somebody_else",
+    ),
+    Mutant(
+        _ANSWERS,
+        "    if came != (begin, end) and came != (0, total):",
+        "    if False:",
+        f"{_LIES} -k were_not_asked_for",
+    ),
+    Mutant(
+        _ANSWERS,
+        "    if len(data) != came[1] - came[0]:",
+        "    if False:",
+        f"{_LIES} -k were_not_asked_for",
+    ),
+    Mutant(
+        _ANSWERS,
+        "        if said is None:",
+        "        if False:",
+        f"{_LIES} -k were_not_asked_for",
+    ),
+    Mutant(
+        _ANSWERS,
+        '        if not entry["Key"].startswith(asked["Prefix"]):',
+        "        if False:",
+        f"{_LIES} -k listing_that_does_not",
+    ),
+    Mutant(
+        _ANSWERS,
+        "    if not following or following == asked",
+        "    if following == asked",
+        f"{_LIES} -k later_page",
+    ),
+    Mutant(
+        _ANSWERS,
+        ' or following == asked.get(name.removeprefix("Next")):',
+        ":",
+        f"{_LIES} -k later_page",
+    ),
+    Mutant(
+        "tiered/provider/s3ranges.py",
+        "            if response.status_code not in (200, 206):",
+        "            if response.status_code >= 400:",
+        f"{_LIES} -k redirect_says",
+    ),
+    Mutant(
+        "tiered/provider/s3ranges.py",
+        '            self._judge.judge("GetObject", response.status_code, response.headers, None)\n',
+        "",
+        f"{_LIES} -k so_or_unknown",
+    ),
+    Mutant(
+        "tiered/provider/s3client.py",
+        '    client.meta.events.register("before-parse.s3", answers.heard)\n',
+        "",
+        f"{_LIES} -k page_is_told",
+    ),
+    Mutant(
+        "tiered/provider/s3.py",
+        "        if stated is None:  # all",
+        "        if False:  # all",
+        f"{_LIES} -k another_form",
     ),
 )

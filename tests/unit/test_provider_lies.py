@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.kit import s3lies
-from tests.kit.fakes3 import Answer, FakeS3, Request, xml
+from tests.kit.fakes3 import Answer, FakeS3, Request, error, xml
 from tiered.clock import ManualClock
 from tiered.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from tiered.provider.base import Fetched, Provider
@@ -17,6 +17,7 @@ from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import probe
 from tiered.provider.resolve import put_own
 from tiered.provider.s3 import S3Provider
+from tiered.provider.s3answers import ForeignAnswer, StoreAnswers, of_range, require_progress
 from tiered.provider.wrap import Retrying, Wrapped
 from tiered.settings import MIB
 
@@ -192,6 +193,26 @@ def test_a_listing_that_does_not_get_on_ends(fake: FakeS3, s3: S3Provider) -> No
             list(s3.list(""))
 
 
+@pytest.mark.parametrize("token", [{}, {"NextContinuationToken": "t"}])
+def test_a_later_page_that_does_not_get_on_is_seen(token: dict[str, str]) -> None:
+    page = {"IsTruncated": True, "Contents": [{"Key": "root/a"}], **token}
+    with pytest.raises(ForeignAnswer):
+        require_progress(
+            page, "Contents", "NextContinuationToken", {"Prefix": "root/", "ContinuationToken": "t"}
+        )
+
+
+def test_what_a_redirect_says_is_never_an_object(fake: FakeS3, s3: S3Provider) -> None:
+    def bend(request: Request, act: Callable[[], Answer]) -> Answer:
+        moved = error(301, "PermanentRedirect")
+        return replace(moved, headers={**moved.headers, "x-amz-bucket-region": "eu-west-1"})
+
+    with fake.bent(bend):
+        for start, length in ((None, None), (0, 10)):
+            with pytest.raises((Unavailable, Invalid)):
+                s3.get("there", start, length)
+
+
 def test_what_is_moved_elsewhere_is_never_asked_there(fake: FakeS3, s3: S3Provider) -> None:
     with FakeS3().running() as other:
         other.objects.put("there", [b"z" * len(BODY)])
@@ -206,3 +227,63 @@ def test_what_is_moved_elsewhere_is_never_asked_there(fake: FakeS3, s3: S3Provid
                     with pytest.raises((Unavailable, Invalid)):
                         ask(s3, fake)
         assert not other.asked
+
+
+NAMED = {"x-amz-request-id": "1"}
+OBJECT = {"ETag": '"1"', "Content-Length": "9", "Last-Modified": s3lies.MODIFIED}
+ROWS = b"<ListBucketResult></ListBucketResult>"
+ABSENT = b"<Error><Code>NoSuchKey</Code></Error>"
+
+FOREIGN = {
+    "a put without proof": ("PutObject", 200, {}, b""),
+    "a put to a page with an ETag": ("PutObject", 200, {"ETag": '"1"', "Content-Type": "text/html"}, b""),
+    "a part without an ETag": ("UploadPart", 200, NAMED, b""),
+    "a listing without XML": ("ListObjectsV2", 200, NAMED, b""),
+    "a listing of something else": ("ListObjectsV2", 200, NAMED, b"<rss></rss>"),
+    "an object without an ETag or a time": ("GetObject", 200, {"Content-Length": "9"}, None),
+    "an object, not quite": ("GetObject", 203, OBJECT, None),
+    "no object": ("HeadObject", 204, {**OBJECT, **NAMED}, b""),
+    "an object in gzip": ("GetObject", 200, {**OBJECT, "Content-Encoding": "gzip"}, None),
+    "an object of no length": ("GetObject", 200, {"ETag": '"1"'}, None),
+    "a HEAD of no length": ("HeadObject", 200, {"ETag": '"1"', "Transfer-Encoding": "chunked"}, b""),
+    "a HEAD elsewhere": ("HeadObject", 302, {"Location": "http://elsewhere.invalid/"}, b""),
+    "absent, by a page": ("GetObject", 404, {"Content-Type": "text/plain"}, b"not found"),
+    "a delete with a body": ("DeleteObject", 200, {}, b"ok"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_an_answer_of_somebody_else_is_seen(case: str) -> None:
+    with pytest.raises(ForeignAnswer):
+        StoreAnswers().judge(*FOREIGN[case])
+
+
+def test_the_answers_of_stores_are_taken() -> None:
+    answers = StoreAnswers()
+    answers.judge("PutObject", 200, {"x-amz-checksum-crc32c": "AAAAAA=="}, b"")
+    answers.judge("ListObjectsV2", 200, {"Content-Type": "text/html", **NAMED}, ROWS)
+    answers.judge("GetObject", 206, {"ETag": '"1"', "Transfer-Encoding": "chunked"}, None)
+    answers.judge("GetObject", 404, {}, ABSENT)
+    answers.judge("HeadObject", 404, {}, b"")
+    answers.judge("HeadObject", 301, {"x-amz-bucket-region": "eu-west-1"}, b"")
+    answers.judge("DeleteObject", 204, {}, b"")
+    answers.judge("DeleteObject", 204, NAMED, b"")
+    with pytest.raises(ForeignAnswer):  # it names its requests, as was seen
+        answers.judge("DeleteObject", 204, {}, b"")
+
+
+OTHER_BYTES: dict[str, tuple[int, str | int]] = {
+    "elsewhere": (50, "bytes 200-249/1000"),
+    "fewer than it says": (49, "bytes 100-149/1000"),
+    "of an unknown length": (50, "bytes 100-149/*"),
+    "neither all nor what was asked for": (49, 1000),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_BYTES)
+def test_bytes_that_were_not_asked_for_are_seen(case: str) -> None:
+    count, stated = OTHER_BYTES[case]
+    with pytest.raises(ForeignAnswer):
+        of_range(100, 50, bytes(count), stated)
+    assert of_range(100, 50, bytes(50), "bytes 100-149/1000") == (bytes(50), 1000)
+    assert of_range(100, 50, bytes(1000), "bytes 0-999/1000") == (bytes(50), 1000)

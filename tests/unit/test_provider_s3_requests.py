@@ -139,6 +139,7 @@ def test_a_listing_is_read_without_the_sdks_own_parser_of_times(monkeypatch: pyt
         raise AssertionError(value)
 
     monkeypatch.setattr(s3client, "parse_timestamp", never)
+    monkeypatch.setattr("botocore.parsers.DEFAULT_TIMESTAMP_PARSER", never)
     session = s3client.make_session(Store(access_key_id="a", secret_access_key="b", region="us-east-1"))
     client = s3client.make_client(
         Store(region="us-east-1", endpoint="http://localhost:1"), session, StoreAnswers()
