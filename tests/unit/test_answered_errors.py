@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +35,6 @@ from tiered.node.answers import NodeAnswers
 from tiered.settings import Serve
 from tiered.sink.progress import SinkPhase
 from tiered.sink.running import SinkRunner
-from tiered_spark.errors import by_option, plainly
 
 BUCKET = "s3://the-bucket/prefix"
 KINDS = {
@@ -140,17 +138,6 @@ def test_a_sink_waits_for_its_archive_whatever_it_says(kind: str) -> None:
     runner = SinkRunner(stored, nothing, source, nothing, ManualClock(), pace)
     runner.step()
     assert runner.progress.phase in (SinkPhase.WAITING, SinkPhase.AWAY)
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_spark_shows_every_error_as_it_is(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")
-    error = made(kind)
-    with pytest.raises(TieredError) as caught, plainly(), by_option():
-        raise error
-    assert caught.value is error
-    assert error.hint == f"look at {BUCKET}"
-    assert os.environ["SPARK_HIDE_TRACEBACK"] == "1"
 
 
 def found(room: Path) -> Iterator[tuple[str, str]]:
