@@ -168,9 +168,15 @@ class Heard:
     def changed(self, detail: str) -> None:
         self.changes.append(detail)
 
-    def resending(self, error: TieredError) -> None:
+    def resending(self, error: TieredError, first: TieredError, began: float) -> None:
         self.resent.append(error)
         self.on_resend(error)
+
+    def sent(self, first: TieredError) -> None:
+        """Nobody counts."""
+
+    def not_kept(self, error: TieredError) -> None:
+        self.vanished.append(error)
 
     def read_back(self, vanished: TieredError | None) -> None:
         if vanished is not None:

@@ -189,7 +189,8 @@ def test_what_happens_is_counted_and_said(daemon: Assembly, caplog: pytest.LogCa
         observer.compared(BrokerComparison(Relation.SAME, here, reason="nothing could be compared"), 1)
         observer.compared(BrokerComparison(Relation.REWIND, here, reason="the broker lost its tail"), 1)
         let_go(ByteRange(0, 10))
-        observer.resending(Unavailable("away"))
+        away = Unavailable("away")
+        observer.resending(away, away, 0.0)
         observer.gap(PhysicalOffset(5), PhysicalOffset(25), "deleted")
         observer.changed("rewritten")
         daemon.heard.and_then = observer.proven

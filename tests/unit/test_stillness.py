@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from tests.kit.assemble import Assembly, Counting, assemble, memory
 from tests.kit.pipeline import Crafted
 from tests.kit.storefakes import Scripted
+from tiered.archive.log.resending import Resending
+from tiered.backoff import Backoff
 from tiered.clock import ManualClock, SystemClock
 from tiered.daemon.looking import Looker
 from tiered.daemon.observer import Observer
-from tiered.daemon.outages import LOCAL_STATE, PROBE, Outages, Watched
+from tiered.daemon.outages import LOCAL_STATE, PROBE, FailingWrite, Outages, Watched
 from tiered.daemon.status import Names, ProcessTotals, Reporter, first_look
 from tiered.daemon.stillness import Stillness
 from tiered.daemon.watch import StallWatch
@@ -239,17 +242,19 @@ def test_a_write_that_fails_for_long_is_said_once_and_so_is_its_end(
     watch = StallWatch(clock, metrics, Stillness(clock, 1e9), outages, lambda: "")
     inner = Scripted(MemoryProvider("", clock), [Invalid("the store denies access", key="k")] * 12)
     store = Watched(inner, outages, clock, threading.Event())
+    first, began = Unavailable("", key="k"), clock.monotonic()
     with caplog.at_level(logging.INFO, "tiered.daemon"):
         for second in range(12):
             with pytest.raises(Invalid) as caught:
                 store.put("c/b/commit/00000000000000/00000000000000000007", [b"x"])
-            observer.resending(caught.value)
+            observer.resending(caught.value, first, began)
             watch.step()
             assert metrics.value("tiered_unavailable") == (second >= 10)
             assert (watch.problem() is None) == (second < 10)
             clock.advance(1.0)
         assert watch.problem() == "writes have been failing for 12 s: the store denies access (key=k)"
         store.put("c/b/commit/00000000000000/00000000000000000007", [b"x"])
+        observer.sent(first)
         watch.step()
     assert (metrics.value("tiered_unavailable"), watch.problem()) == (0, None)
     lines = [r.getMessage() for r in caplog.records if "sending it again" not in r.getMessage()]
@@ -258,6 +263,31 @@ def test_a_write_that_fails_for_long_is_said_once_and_so_is_its_end(
         "writes get through again",
     ]
     assert len(caplog.records) == 2 + 10, "once it is said, a further try is no news"
+
+
+def test_an_object_that_is_put_and_cannot_be_seen_is_a_write_that_fails_until_it_is_seen(
+    clock: ManualClock,
+) -> None:
+    """Each put is answered: as the store's, then as "exists". What fails is the look for it."""
+    outages = Outages(clock, 10.0)
+    told: list[FailingWrite | None] = []
+    observer = Observer(
+        Metrics(), logging.getLogger("tiered.daemon"), clock, ProcessTotals(), outages=outages
+    )
+    store = Watched(MemoryProvider("", clock), outages, clock, threading.Event())
+
+    def put_and_see() -> None:
+        with suppress(Conflict):
+            store.put("c/b/data/1", [b"x"])
+        told.append(outages.worst())
+        if len(told) < 6:
+            observer.not_kept(away := Unavailable("no length", key="c/b/data/1"))
+            raise away
+
+    Resending(clock, Backoff(1.0), threading.Event(), observer).until_done(put_and_see)
+    assert [found is not None for found in told] == [False] * 4 + [True] * 2, "1 + 2 + 4 + 8 seconds"
+    assert str(told[-1]) == "writes have been failing for 31 s: no length (key=c/b/data/1)"
+    assert outages.worst(0.0) is None, "the first that gets through ends it"
 
 
 def test_a_try_counts_from_its_begin_and_another_key_does_not_end_it(clock: ManualClock) -> None:
@@ -302,9 +332,8 @@ def test_a_local_state_that_fails_is_an_outage_until_a_flush_is_proven(scene: Sc
         scene.metrics, logging.getLogger("tiered.daemon"), scene.clock, ProcessTotals(), outages=scene.outages
     )
     scene.parts.heard.and_then = observer.proven
-    observer.resending(
-        Unavailable("the metadata store does not answer", path="/state", found="No space left")
-    )
+    full = Unavailable("the metadata store does not answer", path="/state", found="No space left")
+    observer.resending(full, full, scene.clock.monotonic())
     scene.clock.advance(10)
     worst = scene.outages.worst()
     assert worst is not None

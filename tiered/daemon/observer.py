@@ -84,25 +84,33 @@ class Observer:
         self.problem(f"{message} (host={host})")
         self.log.info(message, extra={"writer": writer, "host": host, "wait_ms": wait_ms})
 
-    def resending(self, error: TieredError) -> None:
+    def resending(self, error: TieredError, first: TieredError, began: float) -> None:
         """A write had no known outcome, or the store does not take it now, and is sent again."""
         self.metrics.resends.inc()
         self.touch()
         said = False
         if self.outages is not None:
             said = self.outages.worst() is not None
-            if "key" not in error.fields:
-                self.outages.failed(LOCAL_STATE, error)
+            self.outages.failed(_name(first), error, began)
         level = (
             logging.DEBUG if said else logging.WARNING
         )  # a store that is away for days is one line, not one per try
         self.log.log(level, "a write did not get through: sending it again", extra={"error": str(error)})
 
+    def sent(self, first: TieredError) -> None:
+        """A write that was sent again got through."""
+        if self.outages is not None:
+            self.outages.over(_name(first))
+
+    def not_kept(self, error: TieredError) -> None:
+        """The store does not have what it had answered for."""
+        self.metrics.vanished.inc()
+        self.log.error("the store does not have what it answered for", extra={"error": str(error)})
+
     def read_back(self, vanished: TieredError | None) -> None:
         """What the store had answered for was looked for in the bucket."""
         if vanished is not None:
-            self.metrics.vanished.inc()
-            self.log.error("the store does not have what it answered for", extra={"error": str(vanished)})
+            self.not_kept(vanished)
         if self.outages is not None and vanished is not None:
             self.outages.failed(READ_BACK, vanished)
         elif self.outages is not None:
@@ -160,3 +168,9 @@ class Observer:
                 "progress": flush.next_offset,
             },
         )
+
+
+def _name(first: TieredError) -> str:
+    """The name of a write that is sent again, by what its first try met. Its put has a name of its own (``Watched``), which
+    ends with an answer; the write ends when what was answered for is seen."""
+    return f"{first.fields['key']}, until it is seen" if "key" in first.fields else LOCAL_STATE

@@ -276,7 +276,7 @@ class CommitLine:
                 key=key, expected=encoded.length, found=found,
                 hint="find out what answers in the store's place, or deletes from the bucket",
             )  # fmt: skip
-            self.log.resending.events.read_back(vanished)
+            self.log.resending.events.not_kept(vanished)
             raise vanished
 
     def _entries(self) -> list[_Waiting | _Settled]:

@@ -17,8 +17,17 @@ Result = TypeVar("Result")
 class ResendEvents(Protocol):
     """Who hears that a write is sent again."""
 
-    def resending(self, error: TieredError) -> None:
-        """A write had no known outcome, or is not taken now; it is sent again after a pause."""
+    def resending(self, error: TieredError, first: TieredError, began: float) -> None:
+        """A write had no known outcome, or is not taken now; it is sent again after a pause. ``first``: what its first try met,
+        which ``began`` then on the monotonic clock: a write is more than its put, and is the same one until it is done."""
+        ...
+
+    def sent(self, first: TieredError) -> None:
+        """A write that was sent again got through, or will not be tried any more."""
+        ...
+
+    def not_kept(self, error: TieredError) -> None:
+        """The store does not have what it had answered for; it is put again."""
         ...
 
     def read_back(self, vanished: TieredError | None) -> None:
@@ -39,13 +48,19 @@ class Resending:
         self, write: Callable[[], Result], passing: tuple[type[TieredError], ...] = (Unavailable,)
     ) -> Result:
         """The result of ``write``. ``passing``: errors that pass by themselves; ``Refused`` never does."""
-        pauses = self.backoff.pauses()
-        while True:
-            try:
-                return write()
-            except Refused:
-                raise
-            except passing as error:
-                self.events.resending(error)
-                if self.clock.wait(next(pauses), self.give_up):
+        pauses, began = self.backoff.pauses(), self.clock.monotonic()
+        first: TieredError | None = None
+        try:
+            while True:
+                try:
+                    return write()
+                except Refused:
                     raise
+                except passing as error:
+                    first = first or error
+                    self.events.resending(error, first, began)
+                    if self.clock.wait(next(pauses), self.give_up):
+                        raise
+        finally:
+            if first is not None:
+                self.events.sent(first)
