@@ -89,7 +89,7 @@ def plan(directory: Path, objects: int) -> None:
     store = open_fold("rocksdb", directory, _CACHE_BYTES)
     reader = LogReader(bucket, KEYS, ArchiveIdentity(ARCHIVE_ID, KEYS.cluster, KEYS.broker, 0))
     idle_bytes, began, cpu = peak_bytes(), time.monotonic(), time.process_time()
-    found = look(reader, ArchiveState(store), Gc(enabled=True), clock)
+    found = look(reader, ArchiveState(store), Gc(enabled="true"), clock)
     told = {
         "seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu, "peak_bytes": peak_bytes(),
         "idle_bytes": idle_bytes, "listed": found.listed, "nameable": found.nameable, "due": found.due,

@@ -89,7 +89,7 @@ class Churn:
         self.archive_id = daemon.log.reader.identity.archive_id
         self.sweeping = Sweeping.of(
             self.scene, broker=BrokersTopics(settings, self.archive_id, notes=True), keep_ms=0, deleted_topic_ms=DAY_MS,
-            gc=Gc(enabled=True, delete_threads=1, commit_retention_ms=DAY_MS + HOUR_MS),
+            gc=Gc(enabled="true", delete_threads=1, commit_retention_ms=DAY_MS + HOUR_MS),
         )  # fmt: skip
         self.metrics = Metrics()
         observer = Observer(self.metrics, logging.getLogger("tiered.test"), clock, ProcessTotals())

@@ -43,7 +43,7 @@ class Sweeping:
         """Tasks over the daemon that the scene has now. ``options``: ``weak``, ``broker``, ``lender`` (of
         checkpoints), ``gc`` (a section); others are of section ``retain``."""
         log, own_keys = scene.daemon.log, OwnKeys()
-        section = options.pop("gc", Gc(enabled=True, delete_threads=1))
+        section = options.pop("gc", Gc(enabled="true", delete_threads=1))
         gc = Collection(log, scene.clock, section, own_keys, options.pop("weak", ()))
         heard = Heard()
         saver = Checkpointer(

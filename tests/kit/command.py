@@ -10,10 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tiered.archive.log.identity import decode_identity
 from tiered.cli import main as cli
 
 
@@ -90,3 +91,10 @@ def archive_once(store: Path, archive: Path | str, *sets: str, process: bool = F
     options = [word for value in ("web.port=-1", "log.level=error", *sets) for word in ("--set", value)]
     run = tiered_process if process else tiered
     return run("run", "--once", "--store", store, "--archive", url, *options)
+
+
+def made_before(archive: Path) -> None:
+    """Have an archive on this disk be one that was made before archives were collected by default."""
+    for path in archive.rglob("archive.json"):
+        identity = decode_identity(path.read_bytes(), path.name)
+        path.write_bytes(replace(identity, collected=False).encode())

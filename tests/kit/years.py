@@ -188,7 +188,7 @@ def ageing(kept_days: int, *, commit_days: int = 7) -> Settings:
         retain=replace(
             made.retain, topics=(f"Clicks={kept_days}d",), interval_ms=day_ms, max_trim_percent=50
         ),
-        gc=replace(made.gc, enabled=True, interval_ms=day_ms, commit_retention_ms=commit_days * day_ms),
+        gc=replace(made.gc, enabled="true", interval_ms=day_ms, commit_retention_ms=commit_days * day_ms),
     )
 
 

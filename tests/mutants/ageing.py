@@ -167,6 +167,12 @@ MUTANTS = (
         _COMPACTING,
     ),
     Mutant(
+        "tiered/settings/keeping.py",
+        '        if self.enabled == "new" and not collected:',
+        "        if False:",
+        "tests/unit/test_archive_identity.py -k collected_by_default",
+    ),
+    Mutant(
         "tiered/daemon/maintain.py",
         "        report.complete, report.left = not found.jobs, found.said if found.jobs else None\n",
         "        report.complete = True\n",

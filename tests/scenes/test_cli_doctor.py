@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.kit.command import Done, archive_once, tiered
+from tests.kit.command import Done, archive_once, made_before, tiered
 from tests.kit.pipeline import Crafted
 from tiered.archive.log.localfiles import record_fence
 from tiered.clock import SystemClock
@@ -83,6 +84,21 @@ def test_a_sound_broker_with_much_to_archive(scene: Scene) -> None:
     assert rows["same broker"]["found"] == f"archived up to {scene.archived:,}"
     assert f"[{scene.archived:,}, {scene.broker.position:,})" in rows["not archived yet"]["found"]
     assert (digest(scene.broker.store), digest(scene.directory / "archive")) == before
+
+
+def test_what_stays_stored_for_ever_is_told_with_its_price(scene: Scene) -> None:
+    _, rows = scene.doctor()
+    assert (rows["collection"]["result"], rows["retention"]["result"]) == ("good", "good")
+    assert "for ever" in rows["retention"]["found"]
+    assert "23.55 USD a month" in rows["retention"]["found"]
+    assert "for ever" not in scene.doctor("retain.keep_ms=90d")[1]["retention"]["found"]
+    for name in ("gc.enabled=false", "gc.enabled=new"):
+        done, rows = scene.doctor(name)
+        assert (done.code, rows["collection"]["result"]) == (0, "off")
+        assert re.search(r"0 B of [\d.]+ KiB that nothing refers to", rows["collection"]["found"])
+        assert "gc.enabled = true" in rows["collection"]["fix"]
+        made_before(scene.directory / "archive")
+    assert scene.doctor("gc.enabled=true")[1]["collection"]["result"] == "good"
 
 
 def everything(directory: Path) -> set[str]:

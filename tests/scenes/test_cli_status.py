@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.command import archive_once, tiered
+from tests.kit.command import archive_once, made_before, tiered
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.partial import PartialStore, PartialView
 from tiered.archive.state.scope import Scope
@@ -180,8 +180,17 @@ def test_a_month_by_a_table_of_prices(
 
 
 def test_whether_anything_is_collected(place: tuple[Path, str]) -> None:
-    assert status(place)["collection"] == "off: gc.enabled is false, so what nothing refers to stays stored"
+    assert status(place)["collection"] == "on"
+    assert status(place, "--set", "gc.enabled=no")["collection"].startswith(
+        "off: gc.enabled is false; 0 B that "
+    )
+    made_before(Path(place[1].removeprefix("file://")))
+    assert status(place)["collection"].startswith(
+        'off: gc.enabled is "new", and this archive was made before'
+    )
     assert status(place, "--set", "gc.enabled=true")["collection"] == "on"
+    notes = tiered("gc", "--dry-run", "--archive", place[1]).err
+    assert "a daemon deletes nothing: gc.enabled is" in notes
 
 
 def test_what_waits_for_deletion(place: tuple[Path, str]) -> None:

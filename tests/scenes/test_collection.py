@@ -94,7 +94,7 @@ def test_a_dry_look_writes_nothing(small: Scene) -> None:
 
 
 def test_off_it_does_nothing(small: Scene) -> None:
-    task = Collection(small.daemon.log, small.clock, Gc(), OwnKeys())
+    task = Collection(small.daemon.log, small.clock, Gc(enabled="false"), OwnKeys())
     small.clock.advance(100_000)
     assert not task.due(small.clock.monotonic())
     assert task.plan().jobs == 0

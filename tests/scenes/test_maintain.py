@@ -333,7 +333,7 @@ def test_the_floor_moves_where_no_daemon_stays(tmp_path: Path) -> None:
 
 
 def test_the_floor_stays_where_the_store_breaks_a_promise(tmp_path: Path) -> None:
-    settings = Settings(archive=Archive(checkpoint_commits=2), gc=Gc(enabled=True, snapshot_retention_ms=0))
+    settings = Settings(archive=Archive(checkpoint_commits=2), gc=Gc(enabled="true", snapshot_retention_ms=0))
     with scene(tmp_path) as made:
         spread(made, 6)
         sweeping = Sweeping.of(made)

@@ -738,7 +738,7 @@ def test_a_damaged_object_that_no_commit_names_is_not_deleted(small: Scene) -> N
     start_again(small)
     quarantine = Quarantine(looking.book)
     for damaged, named in ((quarantine.paths, 0), (tuple, 1)):
-        gc = Collection(small.daemon.log, small.clock, Gc(enabled=True), OwnKeys(), damaged=damaged)
+        gc = Collection(small.daemon.log, small.clock, Gc(enabled="true"), OwnKeys(), damaged=damaged)
         assert gc.plan().jobs == named
         done = gc.run_once(AtOnceTurn(small.daemon))
         assert done.figures.get("named_keys", 0) == named

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from tiered.clock import ManualClock
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.memory import MemoryProvider
+from tiered.settings.keeping import Gc
 
 
 def test_the_first_one_makes_the_identity_and_everybody_reads_it() -> None:
@@ -127,10 +129,26 @@ def test_its_bytes() -> None:
     )
 
 
-def test_every_flipped_bit_and_every_cut_is_damage() -> None:
+def test_new_archives_are_collected_by_default_and_older_ones_when_a_setting_says_so() -> None:
+    made = ensure_identity(memory(), KEYS, 1, lambda n: bytes(n))
+    assert decode_identity(made.encode(), "k").collected
+    assert not decode_identity(replace(made, collected=False).encode(), "k").collected
+    off = [
+        [Gc(word).off(collected=new) is not None for new in (True, False)]
+        for word in ("new", "true", "false")
+    ]
+    assert off == [[False, True], [False, False], [True, True]]
+    for wrong in (False, 1, "true", None):
+        with pytest.raises(Corrupt, match="unknown fields"):
+            decode_identity(json.dumps({**GOOD, "collected": wrong}).encode(), "k")
+
+
+@pytest.mark.parametrize("collected", [False, True])
+def test_every_flipped_bit_and_every_cut_is_damage(*, collected: bool) -> None:
     """created_ms included, which nothing else could check."""
-    data = MADE.encode()
-    assert decode_identity(data, "k") == MADE
+    made = replace(MADE, collected=collected)
+    data = made.encode()
+    assert decode_identity(data, "k") == made
     for position in range(len(data)):
         for bit in range(8):
             flipped = bytearray(data)

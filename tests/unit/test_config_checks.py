@@ -200,3 +200,16 @@ def test_messages_are_not_given_to_other_machines_without_a_token(
     for host in ("127.0.0.1", "127.9.9.9", "[::1]", "localhost"):
         check_doors(load(flags={f"{section}.{listen}": f"{host}:0"}).settings, section)
     check_doors(load().settings, "gateway", "serve", "kv")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [("true", "true"), ("false", "false"), ('"new"', "new"), ('"yes"', "true"), ('"0"', "false")],
+)
+def test_a_flag_with_a_word_more_is_written_as_a_flag(tmp_path: Path, written: str, read: str) -> None:
+    file = tmp_path / "tiered.toml"
+    file.write_text(f"[gc]\nenabled = {written}\n")
+    assert load(file).settings.gc.enabled == read
+    file.write_text("[gc]\nenabled = 2\n")
+    with pytest.raises(Invalid, match=r"gc\.enabled must be one of new, true, false"):
+        load(file)

@@ -12,7 +12,9 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import read_identity
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.view import View
+from tiered.archive.rewrite.policy import policy_from
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
+from tiered.cli.status import TURN_ON, unreferenced_bytes
 from tiered.clock import SystemClock
 from tiered.daemon.askbroker import ask_broker
 from tiered.daemon.checks import UNSEEN_RESTARTS, cautions
@@ -30,6 +32,7 @@ from tiered.source.layout import store_layout
 from tiered.source.open import open_source
 from tiered.text.human import size
 from tiered.text.output import Column, Output, paragraph
+from tiered.text.prices import read_prices
 
 COLUMNS = (Column("check"), Column("result"), Column("found"), Column("fix"))
 MAX_SKEW_MS = 300_000
@@ -203,6 +206,32 @@ def _encryption(provider: Provider, settings: Settings, root: str) -> str:
     return f"the key of {named} wraps, and unwraps what this archive has"
 
 
+def _collection(archive: View | None, settings: Settings) -> Row:
+    """Whether what nothing refers to is deleted, and what stays where it is not."""
+    off = settings.gc.off(collected=archive is None or archive.identity.collected)
+    if off is None:
+        return ("collection", "good", "what nothing refers to is deleted after gc.grace_ms", "")
+    items = [] if archive is None else list(archive.state.objects())
+    left, total = unreferenced_bytes(items), sum(item.length for item in items)
+    said = f"{off}: {size(left)} of {size(total)} that nothing refers to stay stored, and every merge adds to them"
+    return ("collection", "off", said, TURN_ON)
+
+
+def _retention(settings: Settings) -> Row:
+    """How long messages stay, and, where that is for ever, what they cost."""
+    name = "retention"
+    if not policy_from(settings.retain).forever:
+        return (name, "good", "as section [retain] says; tiered retain --dry-run shows what it trims", "")
+    table = read_prices(None)
+    price = next(iter(table.stores.values()))
+    month = 2**40 / price.bytes_per_gb * price.storage_gb_month
+    said = (
+        f"off: every message is kept for ever, but for topics with a reserve.time at the broker; each TiB at rest costs"
+        f" {month:.2f} {table.currency} a month (list price of {price.name}); section [retain] sets an end"
+    )
+    return (name, "good", said, "")
+
+
 def _key_file(path: str) -> Iterator[Row]:
     """Whether others on this host may read the file that the archive's key is in."""
     if path and Path(path).exists() and Path(path).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -224,6 +253,8 @@ def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Outp
         else "none yet: the first tiered run creates it"
     )
     yield ("archive", "good", found, "")
+    yield _collection(archive, settings)
+    yield _retention(settings)
     yield _row("encryption", lambda: _encryption(provider, settings, keys.root))
     yield from _key_file(settings.encryption.key_file)
 

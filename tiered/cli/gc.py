@@ -36,8 +36,8 @@ def command(
 ) -> int:
     """Name for deletion what nothing refers to, and delete what was named at least gc.grace_ms ago.
 
-    A daemon with gc.enabled does this by itself; without --dry-run this opens an epoch of its own, as a daemon does. Exit code
-    1 if something could not be deleted.
+    A daemon does this by itself, as gc.enabled says; without --dry-run this opens an epoch of its own, as a daemon does.
+    Exit code 1 if something could not be deleted.
     """
     out = output(json)
     if not dry_run:
@@ -49,15 +49,16 @@ def command(
         found = look(log, opened.view.state, settings.gc, SystemClock(), damaged=damaged.paths())
         out.record(dict(figures(found)))
         out.note(said(found))
-        if not settings.gc.enabled:
-            out.note("a daemon deletes nothing while gc.enabled is false")
+        off = settings.gc.off(collected=opened.view.identity.collected)
+        if off is not None:
+            out.note(f"a daemon deletes nothing: {off}")
         return 0
 
 
 def _tasks(
     log: CommitLog, clock: Clock, settings: Settings, own_keys: OwnKeys, weak: Sequence[str]
 ) -> tuple[Task, ...]:
-    section, damaged = replace(settings.gc, enabled=True), _damaged(log.reader, settings)
+    section, damaged = replace(settings.gc, enabled="true"), _damaged(log.reader, settings)
     return (Collection(log, clock, section, own_keys, weak, damaged=damaged.paths),)
 
 

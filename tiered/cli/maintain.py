@@ -25,8 +25,8 @@ def command(
     given: WriterFlags,
     json: JsonFlag = False,
 ) -> int:
-    """Merge small runs into larger objects; seal days that are over; trim queues where section [retain] asks for it; with
-    gc.enabled delete what nothing refers to. A daemon does this by itself; this is for cron while no daemon runs.
+    """Merge small runs into larger objects; seal days that are over; trim queues where section [retain] asks for it; delete
+    what nothing refers to, as gc.enabled says. A daemon does this by itself; this is for cron while no daemon runs.
 
     It opens an epoch as a daemon does, so it waits for a foreign writer to fall silent. A task is complete if a look after all
     others found nothing more to do for it; else "left" says what. Exit code 1 if something could not be read, or rounds had no

@@ -38,10 +38,11 @@ from tiered.clock import SystemClock
 from tiered.daemon.portfile import WEB_PORT_FILE
 from tiered.errors import Corrupt, TieredError
 from tiered.settings import Settings
-from tiered.text.human import Kind
+from tiered.text.human import Kind, size
 from tiered.text.prices import PriceTable, read_prices
 
 ASK_SECONDS = 3.0
+TURN_ON = "gc.enabled = true deletes it, tiered gc --dry-run shows what"
 
 KINDS = {"physical_gaps": Kind.RANGES, "stored_bytes": Kind.SIZE, "unreferenced_bytes": Kind.SIZE}
 
@@ -100,7 +101,7 @@ def _told(
         "proven_offset": proven_offset(view),
         **counts(view, found),
         **stored(view, found.objects),
-        **waiting(found, settings),
+        **waiting(found, settings, opened.view.identity),
         "wait_for_deletion": awaiting_deletion(view),
         "forgotten": forgotten_queues(view.head(), found, noted, settings),
         "cost_of_a_month": month(
@@ -188,14 +189,14 @@ def counts(view: ArchiveState, found: Figures) -> dict[str, object]:
 def stored(view: ArchiveState, objects: Sequence[ObjectState]) -> dict[str, object]:
     """Objects by level, data that travels in commits among them, and what of them waits for deletion, as the fold knows it."""
     levels: dict[int, list[int]] = {}
-    unneeded = unneeded_bytes = total = 0
+    unneeded = total = 0
     for item in objects:
         level = levels.setdefault(item.level, [0, 0])
         level[0] += 1
         level[1] += item.length
         total += item.length
         if not item.references:
-            unneeded, unneeded_bytes = unneeded + 1, unneeded_bytes + item.length
+            unneeded += 1
     return {
         "stored_bytes": total,
         "levels": [
@@ -203,16 +204,23 @@ def stored(view: ArchiveState, objects: Sequence[ObjectState]) -> dict[str, obje
             for level, (count, length) in sorted(levels.items())
         ],
         "unreferenced_objects": unneeded,
-        "unreferenced_bytes": unneeded_bytes,
+        "unreferenced_bytes": unreferenced_bytes(objects),
         "named_for_deletion": sum(1 for _ in view.retirements()),
     }
 
 
-def waiting(found: Figures, settings: Settings) -> dict[str, object]:
+def unreferenced_bytes(objects: Sequence[ObjectState]) -> int:
+    """Of what the fold knows: what nothing refers to. Collection deletes it."""
+    return sum(item.length for item in objects if not item.references)
+
+
+def waiting(found: Figures, settings: Settings, identity: ArchiveIdentity) -> dict[str, object]:
     """What maintenance would merge and seal at this moment; why nothing is sealed, or collected, if nothing is."""
-    kept = "off: gc.enabled is false, so what nothing refers to stays stored"
+    off, kept = settings.gc.off(collected=identity.collected), size(unreferenced_bytes(found.objects))
     told: dict[str, object] = {
-        "collection": "on" if settings.gc.enabled else kept,
+        "collection": "on"
+        if off is None
+        else f"off: {off}; {kept} that nothing refers to stay stored; {TURN_ON}",
         "sealing": SealOptions.of(settings).off or "on",
     }
     rows: Sequence[Window | Sealable]

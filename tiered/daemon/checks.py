@@ -138,7 +138,7 @@ def cautions(settings: Settings) -> tuple[str, ...]:
 def _idle(settings: Settings) -> Iterator[str]:
     """What is asked for, and another setting keeps from being done."""
     limits = not policy_from(settings.retain).forever
-    if not settings.maintenance.enabled and (limits or settings.gc.enabled):
+    if not settings.maintenance.enabled and (limits or settings.gc.enabled == "true"):
         yield (
             "maintenance.enabled is false: nothing is trimmed by retain.* or deleted by gc.enabled unless tiered maintain"
             " --once is run, while no daemon is"

@@ -92,6 +92,9 @@ def tasks_of(
     seal, kept = SealOptions.of(settings), retain or (lambda: settings.retain)
     if archives and settings.seal.enabled and seal.off:
         log.warning("days are not sealed", extra={"why": seal.off})
+    off = settings.gc.off(collected=reader.identity.collected)
+    if archives and off and settings.gc.enabled != "false":
+        log.warning("what nothing refers to is not deleted", extra={"why": off})
     return (
         Merge(commit_log, clock, MergeOptions.of(settings), own_keys, damaged=damaged.objects),
         Sealing(commit_log, clock, seal, own_keys, damaged=damaged.objects),

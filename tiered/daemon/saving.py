@@ -58,18 +58,19 @@ class Saving:
         self._log = log
         self._clock = clock
         self._settings = settings
+        self._off = settings.gc.off(collected=log.reader.identity.collected)
         self._own = own_keys.checkpoints
         self._weak = tuple(weak)
         self._save = save
 
     def due(self, now: float) -> bool:
         """Whenever it is asked."""
-        return self._settings.gc.enabled
+        return self._off is None
 
     def plan(self) -> Outlook:
         """See ``Task``. It asks for times of commits."""
-        if not self._settings.gc.enabled:
-            return Outlook(0, "off: gc.enabled is false")
+        if self._off is not None:
+            return Outlook(0, f"off: {self._off}")
         check_store(self._weak)
         below = self._below()
         jobs = int(below >= self._settings.archive.checkpoint_commits)

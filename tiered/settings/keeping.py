@@ -143,9 +143,11 @@ class Compaction(SettingsSection):
 class Gc(SettingsSection):
     """Collection: deleting what nothing in the archive refers to any more."""
 
-    enabled: bool = option(
-        False,
-        "whether anything is deleted; with false, what was trimmed or merged is no longer served and stays stored",
+    enabled: str = option(
+        "new",
+        "whether anything is deleted: new (in archives that were made since this is the default), true, or false: what was"
+        " trimmed or merged is no longer served, stays stored and is paid for",
+        choices=("new", "true", "false"),
     )
     interval_ms: int = ms(
         3_600_000,
@@ -172,6 +174,14 @@ class Gc(SettingsSection):
         3650 * ONE_DAY_MS,
     )
     delete_threads: int = option(8, "deletions at once; each holds one connection", low=1, high=64)
+
+    def off(self, *, collected: bool) -> str | None:
+        """Why nothing is deleted from an archive; ``None``: it is. ``collected``: by default (``ArchiveIdentity``)."""
+        if self.enabled == "false":
+            return "gc.enabled is false"
+        if self.enabled == "new" and not collected:
+            return 'gc.enabled is "new", and this archive was made before collection was the default'
+        return None
 
 
 @dataclass(frozen=True, slots=True)

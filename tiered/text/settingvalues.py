@@ -49,6 +49,10 @@ def convert(key: str, field: Field[Any], raw: object, *, where: str) -> Any:
         return _number(key, field, raw, where)
     if isinstance(default, tuple):
         return _list(key, field, raw, where)
+    choices = field.metadata.get("choices") or ()
+    if "true" in choices:  # a flag with a word more
+        named = ", ".join(choices)
+        return raw if raw in choices else str(_flag(key, field, raw, where, f"one of {named}")).lower()
     if isinstance(raw, str):
         if not field.metadata.get("secret") and _array(raw) is not None:
             raise _wrong(key, field, raw, "text, not a list", where)
@@ -67,7 +71,7 @@ def _wrong(key: str, field: Field[Any], raw: object, wanted: str, where: str) ->
     )
 
 
-def _flag(key: str, field: Field[Any], raw: object, where: str) -> bool:
+def _flag(key: str, field: Field[Any], raw: object, where: str, wanted: str = "true or false") -> bool:
     if isinstance(raw, bool):
         return raw
     word = raw.strip().lower() if isinstance(raw, str) else None
@@ -75,7 +79,7 @@ def _flag(key: str, field: Field[Any], raw: object, where: str) -> bool:
         return True
     if word in _FALSE:
         return False
-    raise _wrong(key, field, raw, "true or false", where)
+    raise _wrong(key, field, raw, wanted, where)
 
 
 def _number(key: str, field: Field[Any], raw: object, where: str) -> int:

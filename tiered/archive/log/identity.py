@@ -18,12 +18,14 @@ from tiered.version import FORMAT_VERSION
 
 @dataclass(frozen=True, slots=True)
 class ArchiveIdentity:
-    """``archive_id``: 16 random bytes; cluster and broker as the operator names them; created in ms by the store's clock."""
+    """``archive_id``: 16 random bytes; cluster and broker as the operator names them; created in ms by the store's clock;
+    ``collected``: what nothing refers to is deleted unless a setting says otherwise (false: made before that was so)."""
 
     archive_id: bytes
     cluster: str
     broker: str
     created_ms: int
+    collected: bool = False
 
     def encode(self) -> bytes:
         """The object's bytes: JSON, keys sorted, with its own checksum (FORMAT.md, "archive.json")."""
@@ -34,12 +36,14 @@ class ArchiveIdentity:
             "broker": self.broker,
             "created_ms": self.created_ms,
             "crc32c": _NO_SUM,
+            **({_COLLECTED: True} if self.collected else {}),
         }
         data = json.dumps(fields, sort_keys=True).encode() + b"\n"
         return data.replace(_sum_field(_NO_SUM), _sum_field(f"{crc32c(data):08x}"))
 
 
 _NAMES = {"format", "archive_id", "cluster", "broker", "created_ms"}
+_COLLECTED = "collected"
 _NO_SUM = "00000000"
 
 
@@ -69,6 +73,7 @@ def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
             str(fields["cluster"]),
             str(fields["broker"]),
             int(fields["created_ms"]),
+            fields.get(_COLLECTED) is True,
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as e:
         raise Corrupt("archive.json is not an archive's identity", key=key, found=repr(data[:80])) from e
@@ -80,7 +85,10 @@ def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
             expected=f"format ≤ {FORMAT_VERSION}",
             found=version,
         )
-    if set(fields) - {"crc32c"} != _NAMES:  # the name of the checksum is covered by nothing else
+    named = (
+        set(fields) - {"crc32c", _COLLECTED} == _NAMES
+    )  # the name of the checksum is covered by nothing else
+    if not named or fields.get(_COLLECTED, True) is not True:
         raise Corrupt(
             "archive.json has unknown fields", key=key, expected=sorted(_NAMES), found=sorted(fields)
         )
@@ -148,7 +156,7 @@ def ensure_identity(
         return found
     reach(CrashPoint.BEFORE_IDENTITY)
     create_root(provider)
-    made = ArchiveIdentity(random_bytes(16), keys.cluster, keys.broker, now_ms)
+    made = ArchiveIdentity(random_bytes(16), keys.cluster, keys.broker, now_ms, collected=True)
     try:
         provider.put(keys.identity, [made.encode()])
     except Conflict:

@@ -181,6 +181,7 @@ class Collection:
         self._log = log
         self._clock = clock
         self._settings = settings
+        self._off = settings.off(collected=log.reader.identity.collected)
         self._own_keys = own_keys
         self._weak = tuple(weak)
         self._damaged = damaged
@@ -198,12 +199,12 @@ class Collection:
 
     def due(self, now: float) -> bool:
         """An interval after the last round ended."""
-        return self._settings.enabled and now >= self._next
+        return self._off is None and now >= self._next
 
     def plan(self) -> Outlook:
         """See ``Task``. It lists the bucket."""
-        if not self._settings.enabled:
-            return Outlook(0, "off: gc.enabled is false")
+        if self._off is not None:
+            return Outlook(0, f"off: {self._off}")
         log, own = self._log, self._own_keys
         found = look(log.reader, log.frozen(), self._settings, self._clock, self._weak, own, self._damaged())
         jobs = -(-found.nameable // NAMED_KEYS) + -(-found.deletable // DELETED_KEYS)
@@ -213,7 +214,7 @@ class Collection:
         """Delete, remove, move the floor, name; a batch of one of them."""
         state = self._log.frozen()
         head = state.head()
-        if not self._settings.enabled or head is None:
+        if self._off is not None or head is None:
             return Done(more=False)
         check_store(self._weak)
         ages = Ages(self._log.reader, self._clock, head.floor)
