@@ -16,6 +16,7 @@ from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
 from tiered.archive.keys import Area, CheckpointKey, CommitKey, parse, split_key
 from tiered.archive.log.again import ReadCommit
+from tiered.archive.log.beat import last_beat
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
 from tiered.archive.read.aliascheck import AliasCheck
@@ -27,7 +28,7 @@ from tiered.archive.read.view import View
 from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import ObjectState, RunState
 from tiered.archive.state.view import ArchiveState
-from tiered.codec.format.edits import EditKind
+from tiered.codec.format.edits import Commit, EditKind
 from tiered.codec.types import Buffer
 from tiered.errors import Corrupt, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.model import ObjectRef
@@ -106,6 +107,7 @@ class Verifier:
             set()
         )  # data objects of commits above the fold, which may be of an earlier moment
         self._end = 0
+        self._newest: Commit | None = None
         self._archive = archive
         self._state = archive.state
         self._objects = archive.objects
@@ -217,6 +219,8 @@ class Verifier:
         for seq, found, damage in log:
             report.commits += 1
             self._end = seq + 1
+            if found is not None:
+                self._newest = found.commit
             if found is not None and (head is None or seq > head.seq):
                 self._named_above.update(_objects_of(found))
             key = self._archive.keys.commit(seq)
@@ -249,7 +253,7 @@ class Verifier:
         self._strangers(report, ahead, limit)
 
     def _strangers(self, report: Report, found: dict[str, str], limit: int) -> None:
-        """Data objects with records above the proven offset that no commit names: a younger commit may be lost.
+        """Data objects with records above the proven offset that no commit names: left behind, or of a commit that is lost.
 
         A writer at work puts objects before the commit that names them, so the log is asked again for a while.
         """
@@ -261,14 +265,27 @@ class Verifier:
                 return
             self._wait(LOOK_AGAIN_SECONDS)
             while (later := reader.read(self._end)) is not None:
-                self._end += 1
+                self._end, self._newest = self._end + 1, later.commit
                 for path in _objects_of(later):
                     found.pop(path, None)
+        lost = bool(found) and self._ended_behind_more()
         for key in found.values():
             _add(
-                report.damage, limit, "no commit names this data object, and it is newer than the newest commit", key,
-                "a later commit was lost, or its writer ended before putting it; tiered repair shows what can be done",
+                report.damage if lost else report.notes, limit,
+                "no commit names this data object, and it is newer than the newest commit", key,
+                "its writer ended behind a later commit, which is lost; tiered repair shows what can be done" if lost
+                else "left behind by a writer that ended before its commit: its messages are archived again when the daemon "
+                "runs, and then gc removes it",
             )  # fmt: skip
+
+    def _ended_behind_more(self) -> bool:
+        """Whether the writer of the newest commit said goodbye behind another one, which is not there then. What landed late,
+        behind the goodbye, made it void."""
+        head, newest = self._state.head(), self._newest
+        if head is None or newest is None:
+            return False
+        last = last_beat(self._archive.log.provider, self._archive.keys, head.epoch)
+        return last is not None and last.key.ended_at not in (None, newest.commit_id, newest.previous_id)
 
     def _checkpoints(self, report: Report, limit: int, *, deep: bool) -> None:
         """Every checkpoint and its shards. A damaged one costs readers time and nothing else, but should be known.
