@@ -64,7 +64,7 @@ class Request:
             plain = "list" if self.method == "GET" else "bucket"
             return next((special[name] for name in special if name in self.query), plain)
         if self.method == "GET":
-            return "range" if "range" in self.headers else "get"
+            return "get" if self.headers.get("range", "bytes=0-") == "bytes=0-" else "range"
         if "uploadId" in self.query:
             return {"PUT": "part", "POST": "complete", "DELETE": "abort"}[self.method]
         return "begin" if self.method == "POST" else self.method.lower()
@@ -208,7 +208,7 @@ class FakeS3:
         self.objects.put(request.key, [request.body], create_only=request.headers.get("if-none-match") == "*")
         return Answer(headers={"ETag": _etag(request.body)})
 
-    def on_get(self, request: Request) -> Answer:
+    def on_head(self, request: Request) -> Answer:
         found = self.objects.get(request.key)
         stated = {
             "ETag": _etag(bytes(found.data)),
@@ -218,10 +218,11 @@ class FakeS3:
         stated["Last-Modified"] = formatdate((found.last_modified_ms or 0) // 1000, usegmt=True)
         return Answer(200, stated, bytes(found.data))
 
-    on_head = on_get
+    def on_get(self, request: Request) -> Answer:
+        return self.on_range(request) if "range" in request.headers else self.on_head(request)
 
     def on_range(self, request: Request) -> Answer:
-        whole = self.on_get(request)
+        whole = self.on_head(request)
         first, _, last = request.headers["range"].removeprefix("bytes=").partition("-")
         size = len(whole.body)
         begin, end = (

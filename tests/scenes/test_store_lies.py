@@ -48,7 +48,8 @@ class World:
         """Lie about everything but the identity, which every verb reads first, and which would end it there."""
 
         def bend(request: Request, act: Callable[[], Answer]) -> Answer:
-            return act() if request.key.endswith("archive.json") else s3lies.LIES[lie](request, act)
+            believed = request.key.endswith("archive.json") and lie != "short"
+            return act() if believed else s3lies.LIES[lie](request, act)
 
         return self.fake.bent(bend)
 
@@ -92,7 +93,7 @@ def test_what_is_said_is_so_or_an_error(world: World, lie: str) -> None:
             wrong.append((line, done))
         if done.code and not done.err and not done.out:
             wrong.append((line, done))
-        if done.code == 70 or (lie in PAGES and "restore" in done.err):
+        if done.code == 70 or (lie in (*PAGES, "short") and "restore" in done.err):
             wrong.append((line, done))
     assert wrong == []
 

@@ -10,8 +10,10 @@ import pytest
 
 from tests.kit import s3lies
 from tests.kit.fakes3 import Answer, FakeS3, Request, error, xml
+from tiered.archive.keys import ArchiveKeys
+from tiered.archive.log.identity import ArchiveIdentity, read_identity
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Denied, Invalid, NotFound, Unavailable
+from tiered.errors import Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
 from tiered.provider.base import Fetched, Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import probe
@@ -75,7 +77,6 @@ VERBS: dict[str, Ask] = {
 NOT_SEEN = {
     ("swallowed", "put"): "archives read back before the hold lets go",
     ("swallowed", "delete"): "deletions look again",
-    ("short", "get"): "objects have checksums of their own",
     ("short", "head"): "nothing is built on the length alone",
     ("wrong length", "head"): "nothing is built on the length alone",
 }
@@ -158,6 +159,21 @@ def test_what_a_liar_reads_back_is_no_conflict() -> None:
     assert put_own(Altered(memory, lambda data, read: data[read == 1 :]), "k", [BODY]).length == len(BODY)
     with pytest.raises(Conflict, match="ours alone"):
         put_own(memory, "k", [BODY[::-1]])
+
+
+def test_an_identity_that_comes_short_is_no_damage_and_one_that_is_short_is(
+    fake: FakeS3, s3: S3Provider
+) -> None:
+    keys = ArchiveKeys("c", "b")
+    whole = ArchiveIdentity(b"i" * 16, "c", "b", 1).encode()
+    s3.put(keys.identity, [whole])
+    with fake.bent(s3lies.short), pytest.raises(Unavailable, match="not the store"):
+        read_identity(s3, keys)
+    assert read_identity(s3, keys).archive_id == b"i" * 16
+    for left in (len(whole) // 2, 0):
+        s3.put(keys.identity, [whole[:left]], create_only=False)
+        with pytest.raises(Corrupt):
+            read_identity(s3, keys)
 
 
 def test_the_probe_notices_a_store_that_proves_no_put(fake: FakeS3, s3: S3Provider) -> None:

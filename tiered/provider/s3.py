@@ -273,7 +273,9 @@ class S3Provider:
 
     def _fetch(self, name: str, first: int, count: int | None) -> Fetched:
         whole = first == 0 and count is None
-        asked = {} if whole else {"Range": _range(first, count)}
+        asked = {
+            "Range": _range(first, count)
+        }  # of all of it, too: by Content-Range it is seen whether all came
         client = self._connected()
         found = None if self._direct is None else self._direct.get(name, asked)
         if found is None:
@@ -290,9 +292,9 @@ class S3Provider:
         response, data = found
         date_ms = self._date_ms(response)
         modified_ms = _ms(response.get("LastModified"), date_ms)
-        if whole:
-            return Fetched(data, len(data), date_ms, modified_ms)
         stated = response.get("ContentRange")
+        if stated is None and whole:
+            return Fetched(data, len(data), date_ms, modified_ms)
         if stated is None:  # all of it came, or what was asked for without a word of that
             stated = int(client.head_object(Bucket=self._bucket, Key=name)["ContentLength"])
         return Fetched(*of_range(first, count, data, stated), date_ms, modified_ms)
