@@ -248,9 +248,21 @@ MUTANTS = (
     ),
     Mutant(
         _MEND,
-        "        listed = sorted(self._book.notes.findings, reverse=True)\n",
+        "        listed = sorted(self._book.notes.findings, key=_is_known_by, reverse=True)\n",
         "        listed = sorted(self._book.notes.findings)\n",
         f"{_MENDING}::test_what_is_missing_is_put_again_under_its_own_key",
+    ),
+    Mutant(
+        "tiered/archive/care/opening.py",
+        "        _check_same(provider, keys, copy)\n",
+        "",
+        "tests/scenes/test_cli_key.py::test_another_archive_gives_neither_identity_nor_keys",
+    ),
+    Mutant(
+        "tiered/archive/care/walk.py",
+        "                check_keys(self._reader, self._state().head())\n",
+        "                pass\n",
+        "tests/scenes/test_scrub_encrypted.py::test_no_walk_over_the_listing_is_sound_without_a_data_key",
     ),
     Mutant(
         "tiered/archive/rewrite/collection.py",

@@ -15,7 +15,7 @@ from tests.kit.assemble import KEYS
 from tests.kit.collecting import Sweeping
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.merging import AtOnceTurn, merge_all, merging, spread
-from tests.kit.scrubbing import HOUR_MS, Lagging, LookingTurn, Scrubbing, flip, overwrite, paths
+from tests.kit.scrubbing import HOUR_MS, Lagging, LookingTurn, Scrubbing, flip, overwrite, paths, stored_bytes
 from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.care import notes as notes_module
 from tiered.archive.care import walk as walk_module
@@ -194,6 +194,22 @@ def test_two_swapped(made: Scene) -> None:
         overwrite(made.provider, one, first)
         overwrite(made.provider, two, second)
         looking.later(0.3)
+
+
+def test_a_checkpoint_with_anothers_bytes(small: Scene) -> None:
+    """They are whole, and of the same archive."""
+    ids = iter(range(1, 100))
+    for _ in range(2):
+        log = small.daemon.log
+        write_checkpoint(
+            small.provider, KEYS, log.store, None, lambda: KEYS.shard(1, next(ids).to_bytes(16, "big"))
+        )
+        spread(small, 1, seed=9)
+    one, other = [path for path in paths(small.provider) if path.startswith("checkpoint/")]
+    overwrite(small.provider, one, stored_bytes(small.provider, other))
+    looking = Scrubbing.of(small)
+    looking.rest()
+    assert looking.damaged() == {one: "a checkpoint is stored under another's key"}
 
 
 def test_a_store_that_lies_about_nothing_but_its_bytes(made: Scene) -> None:

@@ -102,8 +102,23 @@ def test_without_the_key_nothing_is_called_damaged(made: Scene, text: str | None
         look(reader, lambda: made.state, made.clock, deep=True)
 
 
+def test_no_walk_over_the_listing_is_sound_without_a_data_key(made: Scene) -> None:
+    """The fold is known, and commits are listed alike: but for the key nothing of them would be read."""
+    below = stored(made)
+    (key,) = [each.key for each in below.list(KEYS.prefix(Area.DATAKEY))]
+    below.put(key, [b"damaged"], create_only=False)
+    made.provider.inner = encrypting(below)  # as after a restart
+    found = look(made.daemon.log.reader, lambda: made.state, made.clock, deep=False)
+    assert list(found.notes.findings) == [KEYS.path(key)]
+    below.delete(key)
+    made.provider.inner = encrypting(below)
+    with pytest.raises(Refused, match="data key of an epoch is gone"):
+        look(made.daemon.log.reader, lambda: made.state, made.clock, deep=False)
+
+
+@pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("made", ["in objects"], indirect=True)
-def test_a_data_key_that_is_gone_is_put_again_from_the_copy(made: Scene) -> None:
+def test_a_data_key_that_is_gone_is_put_again_from_the_copy(made: Scene, place: int) -> None:
     """Without it nobody lists the bucket, so no walk could say that it is gone."""
     for _ in range(2):
         start_again(made)
@@ -111,7 +126,7 @@ def test_a_data_key_that_is_gone_is_put_again_from_the_copy(made: Scene) -> None
     below, copied = stored(made), MemoryProvider("", ManualClock())
     for each in below.list(KEYS.root):
         copied.put(each.key, [bytes(below.get(each.key).data)])
-    _, lost, *_ = [each.key for each in below.list(KEYS.prefix(Area.DATAKEY))]
+    lost = [each.key for each in below.list(KEYS.prefix(Area.DATAKEY))][place]
     whole = bytes(below.get(lost).data)
     below.delete(lost)
     made.provider.inner = encrypting(below)  # as after a restart

@@ -71,8 +71,8 @@ def command(
     (source.store_dir, or what the hold keeps of it), their own objects, the local state or a later checkpoint.
 
     Where nothing is left of what a commit held, that becomes a recorded gap and all else stays as it is; it is shown first.
-    Nothing is deleted or written over: what stands for a commit is put beside it. Stop the daemon first. Exit code 1 while
-    damage is left.
+    Nothing is deleted, and no commit written over: what stands for one is put beside it. Stop the daemon first. Exit code 1
+    while damage is left.
     """
     out = output(json)
     settings = archive_settings(out, config, archive, sets, store).settings

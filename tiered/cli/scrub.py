@@ -28,8 +28,8 @@ from tiered.text.output import Column, Output
 
 REMEDY = (
     "readers refuse these bytes and read all others; a daemon, or --repair, mends what a copy, the broker's commitlog or an "
-    "object that is not collected yet still has; tiered repair mends commits; restore other keys from the bucket's versions: a "
-    "key that is sound again is no longer listed after the next walk"
+    "object that is not collected yet still has; tiered repair mends commits; restore what no copy has from the bucket's "
+    "versions: a key that is sound again is no longer listed after the next walk"
 )
 REMEDIES = (Column("key"), Column("how"), Column("why", flexible=True))
 COLUMNS = (
@@ -71,7 +71,8 @@ def command(
     A walk compares presence and length of everything in the bucket with the log; --deep compares every byte with its checksum.
     It writes nothing. --repair, in an epoch of its own, puts missing keys again from a copy of the archive, and writes damaged
     objects anew from the copy, the broker's commitlog (source.store_dir) or objects that they were made of and that are not
-    collected yet; it writes over nothing. Exit code 1 while anything is damaged or missing.
+    collected yet. Of what holds no messages a copy's bytes are put over damaged ones. Exit code 1 while anything is damaged
+    or missing.
     """
     out = output(json)
     if (deep or dry_run or repair) and not once:

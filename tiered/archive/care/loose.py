@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Iterator
 
-from tiered.archive.checkpoint.format import MAX_MANIFEST_BYTES, Shard, decode_manifest, open_shard
-from tiered.archive.checkpoint.store import read_manifest
+from tiered.archive.checkpoint.format import MAX_MANIFEST_BYTES, Shard, open_shard
+from tiered.archive.checkpoint.store import manifest_of, read_manifest
 from tiered.archive.encryption.datakeys import read_wrapped_key
 from tiered.archive.keys import (
     Area,
@@ -95,10 +95,7 @@ class LooseChecks:
                 self._spend(stored.length)
                 self._reader.read_at(stored.key, seq)
             case CheckpointKey():
-                self._spend(stored.length)
-                decode_manifest(
-                    bytes(self._reader.provider.get(stored.key, 0, MAX_MANIFEST_BYTES + 1).data), stored.key
-                )
+                self._checkpoint(stored)
 
     def shard_paths(self, fold: ArchiveState, end: str | None) -> Iterator[str]:
         """Shards that must be there, ascending; none before ``end`` comes near them."""
@@ -157,6 +154,12 @@ class LooseChecks:
             raise Corrupt("a projection of another archive", key=stored.key)
         for _ in found.entries():
             pass
+
+    def _checkpoint(self, stored: Stored) -> None:
+        self._spend(stored.length)
+        data = bytes(self._reader.provider.get(stored.key, 0, MAX_MANIFEST_BYTES + 1).data)
+        if manifest_of(data, stored.key).archive_id != self._reader.identity.archive_id:
+            raise Corrupt("a checkpoint of another archive", key=stored.key)
 
     def _key_value(self, made: KeyValueKey, stored: Stored) -> None:
         """A piece by the sum that it begins with, a manifest by that which it ends with."""

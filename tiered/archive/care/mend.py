@@ -1,10 +1,11 @@
 """Mending what the scrub found, from another copy of the archive, from the broker's commitlog, or from what an object was made
-of: by the law of create-only stores, nothing is written over.
+of: by the law of create-only stores, no object of the fold and no commit is written over.
 
 What is missing and in the copy is put again under its own key, the very bytes. What is damaged stays as it is: the rows of
 its runs are read elsewhere, with every check that a reader makes, and written as a new object, which one ``ReplaceRuns``
 puts in their place. So is what is missing and what the copy has not whole. Nothing refers to the damaged object then, and
-collection takes it like any other.
+collection takes it like any other. What no run lies in (identity, checkpoints, shards, orders, data keys, …) has one place
+alone: there the copy's bytes, which are those that were there, are put over damaged ones.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from dataclasses import dataclass
 from tiered.archive.care.commitlog import LocalRecords
 from tiered.archive.care.loose import LooseChecks
 from tiered.archive.care.notes import Notebook
-from tiered.archive.care.opening import epochs_without_key, put_lost_keys
+from tiered.archive.care.opening import epochs_without_key, put_lost_keys, put_over
 from tiered.archive.care.othercopy import OtherCopy, fitting_commit
 from tiered.archive.care.rebuild import rebuilt
-from tiered.archive.keys import Area, CommitKey, ObjectKey, parse
+from tiered.archive.checkpoint.store import read_manifest
+from tiered.archive.keys import CHECKPOINT_PREFIX, Area, CheckpointKey, CommitKey, ObjectKey, parse
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
@@ -117,8 +119,8 @@ class Mend:
         count = 0 if self._keys_looked else self._lost_keys()
         if count:
             return Done(True, {"put_keys": count})
-        # a missing commit is known by the one behind it
-        listed = sorted(self._book.notes.findings, reverse=True)
+        # a missing commit is known by the one behind it, a shard by a checkpoint
+        listed = sorted(self._book.notes.findings, key=_is_known_by, reverse=True)
         path = next((p for p in listed if p not in self._tried), None)
         if path is None:
             self._left = bool(self._tried)
@@ -190,16 +192,12 @@ class Mend:
             if missing and self._copy and (is_segment(item) or item.length <= self._options.bounds.job_bytes):
                 return Remedy(path, PUT_AGAIN, "it is missing", item)
             return Remedy(path, WRITTEN_ANEW, "it is missing" if missing else "it is damaged", item)
-        if missing:
-            return self._again(path)
-        return Remedy(
-            path, None, "it lies there, and nothing is written over: restore it from the bucket's versions"
-        )
+        return self._again(path, what="it is missing" if missing else "it is damaged")
 
-    def _again(self, path: str, item: ObjectState | None = None) -> Remedy:
+    def _again(self, path: str, item: ObjectState | None = None, what: str = "it is missing") -> Remedy:
         if self._copy is None:
-            return Remedy(path, None, "it is missing, and only a copy of the archive has it (scrub.copy_url)")
-        return Remedy(path, PUT_AGAIN, "it is missing", item)
+            return Remedy(path, None, f"{what}, and only a copy of the archive has it (scrub.copy_url)")
+        return Remedy(path, PUT_AGAIN, what, item)
 
     def _is_there(self, path: str) -> bool:
         try:
@@ -240,8 +238,13 @@ class Mend:
             self._compare(copy, remedy.item, turn)
         elif not isinstance(made, CommitKey):
             self._check_loose(copy, remedy.path, data, turn)
+            if self._is_sound(remedy.path, turn):
+                return {}
         reach(ScrubPoint.BEFORE_PUT_AGAIN)
-        put_own(reader.provider, key, [data])
+        if remedy.item is not None or isinstance(made, CommitKey):
+            put_own(reader.provider, key, [data])
+        else:
+            put_over(reader.provider, key, data)
         reach(ScrubPoint.AFTER_PUT_AGAIN)
         return {"put_keys": 1, "put_bytes": len(data)}
 
@@ -315,12 +318,39 @@ class Mend:
         reader, fold, made = self._log.reader, self._log.frozen(), parse(path)
         key = reader.keys.key(path)
         if isinstance(made, ObjectKey) and made.area is Area.SHARD:
-            damaged = self._book.notes.findings
-            LooseChecks(reader, turn.spend, lambda: damaged).check_shard(path, data, key, fold)
+            self._loose(turn).check_shard(path, data, key, fold)
             return
+        if isinstance(made, CheckpointKey):
+            self._check_history(copy, key)
         checks = LooseChecks(LogReader(copy, reader.keys, reader.identity), turn.spend)
         if checks.knows(made):
             checks.check(made, path, copy.head(key), fold)
+
+    def _check_history(self, copy: Provider, key: str) -> None:
+        """``Corrupt`` unless the copy's checkpoint is of the commit that has its number here, as far as that is there."""
+        manifest, reader = read_manifest(copy, key), self._log.reader
+        found = reader.read(manifest.seq)
+        if found is not None and found.commit.commit_id != manifest.commit_id:
+            raise Corrupt(
+                "the copy's checkpoint is of another history", key=key, expected=found.commit.commit_id.hex()
+            )
+
+    def _is_sound(self, path: str, turn: Turn) -> bool:
+        """Whether what no run lies in is whole by now. What the store does not give is raised."""
+        reader, made = self._log.reader, parse(path)
+        checks = self._loose(turn)
+        try:
+            stored = reader.provider.head(reader.keys.key(path))
+            if not checks.knows(made):
+                return True
+            checks.check(made, path, stored, self._log.frozen())
+        except (Corrupt, NotFound):
+            return False
+        return True
+
+    def _loose(self, turn: Turn) -> LooseChecks:
+        damaged = self._book.notes.findings
+        return LooseChecks(self._log.reader, turn.spend, lambda: damaged)
 
     def _check_commit(self, data: bytes, key: str, seq: int) -> None:
         """``Corrupt`` unless these are the bytes of a commit that fits between those before and behind it."""
@@ -335,6 +365,10 @@ class Mend:
             raise Corrupt(
                 "a repair stands for this commit and says otherwise: folds are made of that", key=key
             )
+
+
+def _is_known_by(path: str) -> tuple[bool, str]:
+    return path.startswith(CHECKPOINT_PREFIX), path
 
 
 def _same_edits(one: Commit, other: Commit) -> bool:

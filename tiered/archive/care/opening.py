@@ -1,18 +1,28 @@
-"""What an archive is opened with, put again from another copy of it: its identity, and the data keys of an encrypted one.
-Without them whoever opens it or lists the bucket is refused, so that no walk would find out what else is to be mended."""
+"""What no walk over an archive would miss, or could begin without, put again from another copy of it: its identity and the data
+keys of an encrypted one, without which whoever opens it or lists the bucket is refused; and orders, which nothing names."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Container
+from contextlib import suppress
+from functools import cache, partial
 from itertools import islice
 
 from tiered.archive.encryption.datakeys import WrappedKey, read_wrapped_key, wrapped_paths
-from tiered.archive.keys import ArchiveKeys
+from tiered.archive.keykinds import OrderKey
+from tiered.archive.keys import ArchiveKeys, parse
 from tiered.archive.log.identity import kept_identity, read_identity
+from tiered.archive.log.reader import LogReader
+from tiered.archive.standing import BACKFILL, ORDER_KINDS, check_order
+from tiered.archive.state.values import Head
+from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit_footer
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.provider.base import Provider
 from tiered.provider.resolve import put_own
 
+LASTING_KINDS = tuple(kind for kind in ORDER_KINDS if kind is not BACKFILL)
+"""Orders that are never deleted; parts of a backfill are, when they are of no more use."""
 COMPARED_COMMITS = 100
 """Commits that are compared with the copy's, until one is the same."""
 
@@ -42,7 +52,8 @@ def put_opening(provider: Provider, keys: ArchiveKeys, copy: Provider, *, apply:
         for paths in wrapped_paths(provider, keys.root).values()
         for found in _sound(provider, keys, paths, theirs.archive_id)
     }
-    return put + _put_keys(provider, keys, copy, theirs.archive_id, sound, apply=apply)
+    put += _put_keys(provider, keys, copy, theirs.archive_id, sound, apply=apply)
+    return put + _put_orders(provider, keys, copy, theirs.archive_id, apply=apply)
 
 
 def put_lost_keys(
@@ -56,6 +67,25 @@ def put_lost_keys(
 def epochs_without_key(provider: Provider, keys: ArchiveKeys, newest: int) -> set[int]:
     """Epochs up to the newest of which no data key is there: plain ones, too."""
     return set(range(1, newest + 1)) - set(wrapped_paths(provider, keys.root))
+
+
+def check_keys(reader: LogReader, head: Head | None) -> None:
+    """``Refused`` where commits of an epoch are encrypted and its data key is gone: the listing of commits would not tell."""
+    if head is None or reader.provider.capabilities.encryptor is None:
+        return
+    lacking = epochs_without_key(reader.provider, reader.keys, head.epoch)
+    epoch_of = cache(partial(_epoch_of, reader, head))
+    for epoch in sorted(lacking):  # epochs ascend with the commits: the last one of it is looked at
+        bisect_right(range(head.floor, head.seq + 1), epoch, key=epoch_of)
+
+
+def _epoch_of(reader: LogReader, head: Head, seq: int) -> int:
+    """The epoch of a commit, or of the next one that can be read."""
+    for at in range(seq, head.seq + 1):
+        with suppress(Corrupt, NotFound):
+            key = reader.keys.commit(at)
+            return decode_commit_footer(reader.provider.get(key, -COMMIT_FOOTER_BYTES).data, key=key).epoch
+    return head.epoch
 
 
 def put_over(provider: Provider, key: str, data: bytes) -> None:
@@ -90,6 +120,27 @@ def _put_keys(
                 put.append(key)
                 if apply:
                     put_over(provider, key, bytes(copy.get(key).data))
+    return put
+
+
+def _put_orders(
+    provider: Provider, keys: ArchiveKeys, copy: Provider, archive_id: bytes, *, apply: bool
+) -> list[str]:
+    """Orders that the copy has and this archive has not, and that some were dropped: none is ever deleted."""
+    put = []
+    for kind in LASTING_KINDS:
+        prefix = keys.key(kind.prefix)
+        here = {stored.key for stored in provider.list(prefix)}
+        for key in [stored.key for stored in copy.list(prefix) if stored.key not in here]:
+            made = parse(str(keys.path(key)))
+            with suppress(Corrupt, NotFound):
+                if not isinstance(made, OrderKey):
+                    continue
+                if not made.dropped:
+                    check_order(copy, keys, archive_id, kind, made.order_id)
+                put.append(key)
+                if apply:
+                    put_own(provider, key, [bytes(copy.get(key).data)])
     return put
 
 

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from itertools import chain
 
 from tiered.archive.care.loose import LooseChecks
+from tiered.archive.care.opening import check_keys
 from tiered.archive.keys import Area, CommitKey, IdentityKey, ObjectKey, build, parse
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
@@ -84,6 +85,8 @@ class Walk:
     def steps(self, after: str) -> Iterator[Seen]:
         """Look at everything behind the path ``after``; "" for all."""
         try:
+            if not after:
+                check_keys(self._reader, self._state().head())
             yield from self._pages(after)
         finally:
             self._contents.end()
@@ -288,7 +291,8 @@ class Walk:
             return Seen(path, length=stored.length, note="foreign" if made is None else "skipped")
         named = (Area.SHARD, Area.PROJECTION, Area.DATAKEY)
         note = "unknown" if isinstance(made, ObjectKey) and made.area not in named else None
-        if not self._wanted(path, stored, None):
+        is_key = isinstance(made, ObjectKey) and made.area is Area.DATAKEY  # small, and all depends on it
+        if not is_key and not self._wanted(path, stored, None):
             return Seen(path, length=stored.length, note=note)
         try:
             self._loose.check(made, path, stored, self._state())

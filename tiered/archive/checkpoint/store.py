@@ -134,7 +134,12 @@ def read_manifest(provider: Provider, key: str) -> Manifest:
         ) from e
     if len(fetched.data) > MAX_MANIFEST_BYTES:
         raise Corrupt("a checkpoint manifest is too long", key=key, expected=MAX_MANIFEST_BYTES, found="more")
-    manifest = decode_manifest(bytes(fetched.data), key)
+    return manifest_of(bytes(fetched.data), key)
+
+
+def manifest_of(data: bytes, key: str) -> Manifest:
+    """The manifest in the bytes under ``key``. See ``decode_manifest``; ``Corrupt`` too if it is that of another key."""
+    manifest = decode_manifest(data, key)
     if not key.endswith(f"checkpoint/{manifest.seq:020d}"):
         raise Corrupt("a checkpoint is stored under another's key", key=key, expected=manifest.seq, found=key)
     return manifest
