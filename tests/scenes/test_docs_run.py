@@ -87,6 +87,7 @@ class Place:
         key.parent.mkdir(parents=True)
         key.write_bytes(bytes(range(32)))
         key.chmod(0o600)
+        key.with_name("tiered.toml").touch()
         declared = '[all]\nkind = "file"\n[all.options]\nlocation = "%s/all"\n'
         (home / "sinks.toml").write_text(declared % home.as_uri())
         (home / "data").mkdir()
