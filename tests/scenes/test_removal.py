@@ -14,7 +14,9 @@ from tests.kit.assemble import KEYS, assemble, live_rows
 from tests.kit.collecting import GRACE_MS, Sweeping, needed, stored
 from tests.kit.fetchscene import Scene, scene
 from tests.kit.merging import AtOnceTurn, merge_all
+from tests.kit.scrubbing import overwrite
 from tests.scenes.test_collection import flush, rows
+from tiered.archive.care.opening import put_checkpoint
 from tiered.archive.checkpoint import store as saving
 from tiered.archive.checkpoint.format import cut
 from tiered.archive.checkpoint.store import checkpoint_keys, fold_pairs, read_manifest, write_checkpoint
@@ -29,10 +31,12 @@ from tiered.archive.rewrite.collection import look
 from tiered.archive.rewrite.floor import NewFloor
 from tiered.archive.state.keys import QUEUE
 from tiered.archive.state.values import Head
-from tiered.errors import Denied, Fenced, Invalid, NotFound, TieredError, Unavailable
+from tiered.clock import ManualClock
+from tiered.errors import Corrupt, Denied, Fenced, Invalid, NotFound, TieredError, Unavailable
 from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Stored
 from tiered.provider.deleting import delete_each
+from tiered.provider.memory import MemoryProvider
 from tiered.repair.mend import Mender
 from tiered.settings import MIB, Gc
 
@@ -361,6 +365,24 @@ def test_what_stands_for_a_removed_commit_goes_with_it(small: Scene) -> None:
     small.clock.advance(RETENTION_MS / 1000)
     sweeping.count(sweeping.gc)
     assert [s.key for s in small.provider.list(KEYS.repair_prefix())] == [high]
+
+
+@pytest.mark.parametrize("what", ["checkpoint/", "shard/"])
+def test_without_the_first_commits_the_last_checkpoint_comes_from_a_copy(small: Scene, what: str) -> None:
+    """Nobody opens the archive before that."""
+    aged(small, Sweeping.of(small), 10)
+    wanted, copy = rows(small), MemoryProvider("", ManualClock())
+    for each in small.provider.list(KEYS.root):
+        copy.put(each.key, [bytes(small.provider.get(each.key).data)])
+    assert put_checkpoint(small.provider, KEYS, copy) == []
+    for each in list(small.provider.list(KEYS.root + what)):
+        overwrite(small.provider, str(KEYS.path(each.key)), b"damaged")
+    with pytest.raises(Corrupt):
+        from_nothing(small)
+    would = put_checkpoint(small.provider, KEYS, copy, apply=False)
+    assert would == put_checkpoint(small.provider, KEYS, copy)
+    assert would[-1] == next(checkpoint_keys(small.provider, KEYS))
+    assert from_nothing(small) == wanted
 
 
 def test_as_of_below_the_floor_names_the_oldest(small: Scene) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tiered.archive.care.opening import put_opening
+from tiered.archive.care.opening import put_checkpoint, put_opening
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.encryption.provider import encrypted
 from tiered.archive.keys import ArchiveKeys
@@ -112,6 +112,9 @@ def put_again(out: Output, settings: Settings, copy: str | None, *, apply: bool 
         )
         try:
             put = put_opening(here, keys, there, apply=apply)
+            if apply or not put:
+                plain, theirs = (encrypted(each, settings.encryption) for each in (here, there))
+                put += put_checkpoint(plain, keys, theirs, apply=apply)
         except (Corrupt, NotFound, Unavailable) as error:
             if copy is not None:
                 raise

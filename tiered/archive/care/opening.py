@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
 
+from tiered.archive.checkpoint.format import Manifest, Shard, open_shard
+from tiered.archive.checkpoint.store import newest_checkpoint
 from tiered.archive.encryption.datakeys import WrappedKey, read_wrapped_key, wrapped_paths
 from tiered.archive.keykinds import OrderKey
 from tiered.archive.keys import ArchiveKeys, parse
@@ -54,6 +56,49 @@ def put_opening(provider: Provider, keys: ArchiveKeys, copy: Provider, *, apply:
     }
     put += _put_keys(provider, keys, copy, theirs.archive_id, sound, apply=apply)
     return put + _put_orders(provider, keys, copy, theirs.archive_id, apply=apply)
+
+
+def put_checkpoint(provider: Provider, keys: ArchiveKeys, copy: Provider, *, apply: bool = True) -> list[str]:
+    """Where the first commits are gone and no checkpoint is whole, put again the newest of the copy that is, with its shards:
+    nobody opens the archive without. Keys as of ``put_opening``; both providers decrypt."""
+    if _has_first_commit(provider, keys) or newest_checkpoint(provider, keys) is not None:
+        return []
+    manifest = newest_checkpoint(copy, keys)
+    if manifest is None:
+        return []
+    _check_history(LogReader(provider, keys, read_identity(copy, keys)), manifest)
+    lost = [keys.key(shard.path) for shard in manifest.shards if not _is_whole(provider, keys, shard)]
+    put = [*lost, manifest.key]  # which comes last, as ever
+    for key in put if apply else ():
+        put_over(provider, key, bytes(copy.get(key).data))
+    return put
+
+
+def _has_first_commit(provider: Provider, keys: ArchiveKeys) -> bool:
+    first = next(iter(provider.list(keys.commit_prefix, limit=1)), None)
+    return first is not None and first.key == keys.commit(0)
+
+
+def _check_history(reader: LogReader, manifest: Manifest) -> None:
+    """``Refused`` unless a checkpoint is of this archive, and of the commit with its number here, where that can be read."""
+    expected = manifest.commit_id
+    with suppress(Corrupt):
+        found = reader.read(manifest.seq)
+        expected = expected if found is None else found.commit.commit_id
+    if (manifest.archive_id, manifest.commit_id) != (reader.identity.archive_id, expected):
+        raise Refused(
+            "the copy's newest checkpoint is of another history", hint="name a copy of this archive as it was",
+            key=manifest.key, expected=expected.hex(), found=manifest.commit_id.hex(),
+        )  # fmt: skip
+
+
+def _is_whole(provider: Provider, keys: ArchiveKeys, shard: Shard) -> bool:
+    key = keys.key(shard.path)
+    try:
+        open_shard(bytes(provider.get(key).data), shard, key)
+    except (Corrupt, NotFound):
+        return False
+    return True
 
 
 def put_lost_keys(
