@@ -14,8 +14,9 @@ from tiered.archive.checkpoint.store import newest_checkpoint
 from tiered.archive.encryption.datakeys import WrappedKey, read_wrapped_key, wrapped_paths
 from tiered.archive.keykinds import OrderKey
 from tiered.archive.keys import ArchiveKeys, parse
-from tiered.archive.log.identity import kept_identity, read_identity
+from tiered.archive.log.identity import kept_identity
 from tiered.archive.log.reader import LogReader
+from tiered.archive.read.find import find_identity
 from tiered.archive.standing import BACKFILL, ORDER_KINDS, check_order
 from tiered.archive.state.values import Head
 from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit_footer
@@ -32,7 +33,7 @@ COMPARED_COMMITS = 100
 def put_opening(provider: Provider, keys: ArchiveKeys, copy: Provider, *, apply: bool = True) -> list[str]:
     """Put again what is lost or damaged of this; the keys, which without ``apply`` would be put. ``Refused`` if the copy is of
     another archive, ``NotFound`` or ``Corrupt`` if it has no identity, or, where it is lost here, nothing shows whose it is."""
-    theirs = read_identity(copy, keys)
+    theirs = find_identity(copy, keys)
     put = []
     try:
         mine = kept_identity(provider, keys)
@@ -66,7 +67,7 @@ def put_checkpoint(provider: Provider, keys: ArchiveKeys, copy: Provider, *, app
     manifest = newest_checkpoint(copy, keys)
     if manifest is None:
         return []
-    _check_history(LogReader(provider, keys, read_identity(copy, keys)), manifest)
+    _check_history(LogReader(provider, keys, find_identity(copy, keys)), manifest)
     lost = [keys.key(shard.path) for shard in manifest.shards if not _is_whole(provider, keys, shard)]
     put = [*lost, manifest.key]  # which comes last, as ever
     for key in put if apply else ():
