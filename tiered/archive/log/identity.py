@@ -13,7 +13,6 @@ from tiered.crashpoint import CrashPoint, reach
 from tiered.errors import Conflict, Corrupt, NotFound, Refused, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.resolve import create_root
-from tiered.version import FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +29,20 @@ class ArchiveIdentity:
     def encode(self) -> bytes:
         """The object's bytes: JSON, keys sorted, with its own checksum (FORMAT.md, "archive.json")."""
         fields = {
-            "format": FORMAT_VERSION,
+            "format": _FORMAT if self.collected else _UNCOLLECTED,
             "archive_id": self.archive_id.hex(),
             "cluster": self.cluster,
             "broker": self.broker,
             "created_ms": self.created_ms,
             "crc32c": _NO_SUM,
-            **({_COLLECTED: True} if self.collected else {}),
         }
         data = json.dumps(fields, sort_keys=True).encode() + b"\n"
         return data.replace(_sum_field(_NO_SUM), _sum_field(f"{crc32c(data):08x}"))
 
 
 _NAMES = {"format", "archive_id", "cluster", "broker", "created_ms"}
-_COLLECTED = "collected"
+_FORMAT, _UNCOLLECTED = 2, 1
+"""Formats of this object: programs that know the first alone may not know that commits are removed, and refuse the second."""
 _NO_SUM = "00000000"
 
 
@@ -73,22 +72,19 @@ def decode_identity(data: bytes, key: str) -> ArchiveIdentity:
             str(fields["cluster"]),
             str(fields["broker"]),
             int(fields["created_ms"]),
-            fields.get(_COLLECTED) is True,
+            collected=version > _UNCOLLECTED,
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as e:
         raise Corrupt("archive.json is not an archive's identity", key=key, found=repr(data[:80])) from e
-    if version > FORMAT_VERSION:
+    if version > _FORMAT:
         raise Refused(
             "the archive was written by a newer program",
             hint="install that program's version or a later one",
             key=key,
-            expected=f"format ≤ {FORMAT_VERSION}",
+            expected=f"format ≤ {_FORMAT}",
             found=version,
         )
-    named = (
-        set(fields) - {"crc32c", _COLLECTED} == _NAMES
-    )  # the name of the checksum is covered by nothing else
-    if not named or fields.get(_COLLECTED, True) is not True:
+    if set(fields) - {"crc32c"} != _NAMES:  # the name of the checksum is covered by nothing else
         raise Corrupt(
             "archive.json has unknown fields", key=key, expected=sorted(_NAMES), found=sorted(fields)
         )
