@@ -113,8 +113,15 @@ class SinkScene:
     """``log`` is the broker's; ``daemon`` archives it; ``there`` is the destination of the sink that ``begin`` makes."""
 
     def __init__(
-        self, directory: Path, *, keeps: bool = True, file_bytes: int = 4096, ahead: bool = False
+        self,
+        directory: Path,
+        *,
+        keeps: bool = True,
+        file_bytes: int = 4096,
+        ahead: bool = False,
+        **options: Any,
     ) -> None:
+        """``options``: as of ``assemble``, for the first process."""
         self.directory = directory
         self.clock = ManualClock()
         self.provider: Counting = memory(self.clock)
@@ -127,7 +134,7 @@ class SinkScene:
         self.flush_bytes = 1
         self.in_order_bytes = 64 * 1024
         self.salt = ""
-        self.start()
+        self.start(**options)
 
     # ------------------------------------------------------------------ the broker and its archive
 
