@@ -161,6 +161,13 @@ def test_what_a_liar_reads_back_is_no_conflict() -> None:
         put_own(memory, "k", [BODY[::-1]])
 
 
+def test_an_absence_with_the_status_of_a_success_is_no_object(fake: FakeS3, s3: S3Provider) -> None:
+    with fake.bent(s3lies.bare_range), pytest.raises(Unavailable, match="not the store"):
+        s3.get("absent")
+    with pytest.raises(NotFound):
+        s3.get("absent")
+
+
 def test_an_identity_that_comes_short_is_no_damage_and_one_that_is_short_is(
     fake: FakeS3, s3: S3Provider
 ) -> None:

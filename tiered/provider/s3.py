@@ -26,7 +26,7 @@ from tiered.provider.base import Capabilities, Fetched, Stored, UnfinishedUpload
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one, not_deleted
 from tiered.provider.naming import check_key, check_prefix, check_range
-from tiered.provider.s3answers import ForeignAnswer, StoreAnswers, of_range, require_progress
+from tiered.provider.s3answers import ForeignAnswer, StoreAnswers, of_range, require_object, require_progress
 from tiered.provider.s3client import (
     Boto3Error,
     from_transport,
@@ -294,6 +294,7 @@ class S3Provider:
         modified_ms = _ms(response.get("LastModified"), date_ms)
         stated = response.get("ContentRange")
         if stated is None and whole:
+            require_object(data)
             return Fetched(data, len(data), date_ms, modified_ms)
         if stated is None:  # all of it came, or what was asked for without a word of that
             stated = int(client.head_object(Bucket=self._bucket, Key=name)["ContentLength"])

@@ -121,6 +121,12 @@ def of_range(first: int, count: int | None, data: bytes, stated: str | int) -> t
     return (data if came == (begin, end) else data[begin:end]), total
 
 
+def require_object(data: bytes) -> None:
+    """``ForeignAnswer`` for an error of S3's that came with the status of a success: a proxy that changes the status."""
+    if _root(data[:1024]) == "Error":
+        raise ForeignAnswer("an error in XML, where an object is due")
+
+
 def require_progress(page: Mapping[str, Any], rows: str, name: str, asked: Mapping[str, Any]) -> str | None:
     """Where the next page of a listing begins (``name`` in its answer); ``None`` behind the last. ``ForeignAnswer`` for keys
     that were not asked for, and where there is more and it is not said where: too little would be listed, or without end."""
