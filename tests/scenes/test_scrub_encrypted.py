@@ -105,6 +105,9 @@ def test_without_the_key_nothing_is_called_damaged(made: Scene, text: str | None
 def test_no_walk_over_the_listing_is_sound_without_a_data_key(made: Scene) -> None:
     """The fold is known, and commits are listed alike: but for the key nothing of them would be read."""
     below = stored(made)
+    for prefix in ("checkpoint/", "shard/"):  # which would be asked
+        for each in list(below.list(KEYS.key(prefix))):
+            below.delete(each.key)
     (key,) = [each.key for each in below.list(KEYS.prefix(Area.DATAKEY))]
     below.put(key, [b"damaged"], create_only=False)
     made.provider.inner = encrypting(below)  # as after a restart
