@@ -134,11 +134,12 @@ class Verifier:
                 self._footer(report, item, limit)
                 self._step(report.objects)
         self._told_by_aliases(report, limit)
-        self._listed(report, limit)
+        ahead = self._listed(report, limit)
         self._besides(report, limit, deep=deep)
         if self._newer is not None and report.damage:
             fold = self._newer()
             report.damage = [damage for damage in report.damage if self._is_still(damage, fold)]
+        self._strangers(report, ahead, limit)  # which no fold needs
         return report
 
     def _is_still(self, damage: Damage, fold: ArchiveState) -> bool:
@@ -232,7 +233,7 @@ class Verifier:
             elif damage is not None:
                 _add(report.damage, limit, damage.message, key, _fields(damage))
 
-    def _listed(self, report: Report, limit: int) -> None:
+    def _listed(self, report: Report, limit: int) -> dict[str, str]:
         """What one listing shows of data objects and sealed files: those that something was written behind, and those that no
         commit names. Readers here ask for what the fold names; engines look for the end of a Parquet file and find no footer
         there."""
@@ -250,7 +251,7 @@ class Verifier:
                     what = "an object is longer than the fold says"
                     detail = f"position={item.length}, expected={item.length}, found={stored.length}"
                     _add(_list_for(report, item), limit, what, stored.key, detail)
-        self._strangers(report, ahead, limit)
+        return ahead
 
     def _strangers(self, report: Report, found: dict[str, str], limit: int) -> None:
         """Data objects with records above the proven offset that no commit names: left behind, or of a commit that is lost.
