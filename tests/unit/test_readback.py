@@ -99,6 +99,17 @@ def test_what_was_answered_for_and_is_not_there_is_put_again(scene: Scene, lost:
     assert scene.reader().tip == scene.log.tip
 
 
+def test_commits_behind_the_logs_floor_are_not_looked_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Collection has removed them, if the host slept for days: a writer that sought them would never go on."""
+    scene.portal.lie([1, 2], times=99)
+    monkeypatch.setattr(scene.log.read_back, "_floor", lambda: 3)
+    scene.commit(4)
+    scene.log.read_back.step()
+    assert (scene.released, scene.heard.vanished) == ([400], [])
+
+
 def test_as_long_as_the_store_lies_nothing_goes_on(scene: Scene) -> None:
     scene.portal.lie([2], times=4)
     scene.heard.on_resend = lambda error: scene.released.append(-1)

@@ -55,15 +55,21 @@ class UnseenCommit:
 class CommitReadBack:
     """The commits of one writer that were not seen in the bucket yet, and how far the hold may let go once they were.
 
-    ``is_ours``: whether our commit lies under its number; false if nothing does, ``Fenced`` if another one does. Thread-safe.
+    ``is_ours``: whether our commit lies under its number; false if nothing does, ``Fenced`` if another one does. ``floor``: the
+    log's; a checkpoint that was verified stands for what is before it, which collection removes. Thread-safe.
     """
 
     def __init__(
-        self, reader: LogReader, resending: Resending, is_ours: Callable[[int, bytes], bool]
+        self,
+        reader: LogReader,
+        resending: Resending,
+        is_ours: Callable[[int, bytes], bool],
+        floor: Callable[[], int],
     ) -> None:
         self._reader = reader
         self._resending = resending
         self._is_ours = is_ours
+        self._floor = floor
         self._lock = threading.RLock()
         self._unread: list[UnseenCommit] = []
         self._since = 0.0
@@ -193,9 +199,12 @@ class CommitReadBack:
     def _see(self) -> None:
         reader = self._reader
         grows = reader.provider.capabilities.encryptor is not None
-        first, last = self._unread[0].seq, self._unread[-1].seq
-        lengths = commits_listed(reader.provider, reader.keys, first, last)
-        for each in self._unread:
+        floor = self._floor()
+        sought = [each for each in self._unread if each.seq >= floor]
+        lengths = (
+            commits_listed(reader.provider, reader.keys, sought[0].seq, sought[-1].seq) if sought else {}
+        )
+        for each in sought:
             length, wanted = lengths.get(each.seq, -1), len(each.data)
             if length != wanted and not (grows and length > wanted):
                 self._see_one(each)

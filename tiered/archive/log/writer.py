@@ -100,7 +100,7 @@ class CommitLog:
         self._watched: tuple[bytes, float] | None = None  # a foreign sign, and since when it is the last
         self._missed: BaseException | None = None
         self._counted = CountedSuccess(reader)
-        self.read_back = CommitReadBack(reader, resending, self._is_ours)
+        self.read_back = CommitReadBack(reader, resending, self._is_ours, self._floor)
         self.edit_bytes = 0
         """Edits of all commits proven by this process, decompressed: what a process that opens behind them has to fold."""
 
@@ -109,6 +109,10 @@ class CommitLog:
     def proven(self) -> ArchiveState:
         """The fold of everything proven: what readers may be told."""
         return ArchiveState(self.store)
+
+    def _floor(self) -> int:
+        head = self.proven().head()
+        return 0 if head is None else head.floor
 
     def frozen(self) -> ArchiveState:
         """``proven`` as it is now, and stays: for a walk over objects and then over runs, beside which archiving goes on."""
