@@ -178,7 +178,10 @@ class FakeS3:
     def answer(self, request: Request, word: str) -> Answer:
         """The answer to a request whose body was read."""
         if word.isdigit():
-            return error(int(word), CODES.get(int(word), "Odd"))
+            told = error(int(word), CODES.get(int(word), "Odd"))
+            if word == "301":  # S3 says it of a bucket that lies in another region, and names that
+                told.headers["x-amz-bucket-region"] = "eu-west-1"
+            return told
         if word == "ignore":
             request.headers.pop("if-none-match", None)
         found = self.act(request) if self.bend is None else self.bend(request, lambda: self.act(request))
