@@ -85,6 +85,15 @@ class KeyValueScene:
         done = archive_once(self.log.store, self.directory / "archive", "source.confirm_reread_ms=1", *sets)
         assert done.code == 0, done.error
 
+    def what_is_there(self) -> tuple[int, dict[str, dict[bytes, tuple[bytes, int]]], dict[str, int]]:
+        """The end of the log, and what holds there, for ``lose_tail``."""
+        return self.log.position, {n: dict(v) for n, v in self.values.items()}, dict(self.next)
+
+    def lose_tail(self, left: tuple[int, dict[str, dict[bytes, tuple[bytes, int]]], dict[str, int]]) -> None:
+        """The broker loses what came behind ``what_is_there``."""
+        self.log.cut(left[0])
+        _, self.values, self.next = left
+
     def expire(self, files: int) -> None:
         """The broker deletes its oldest files."""
         for _ in range(files):

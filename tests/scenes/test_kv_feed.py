@@ -289,21 +289,16 @@ def _loses_archived(scene: KeyValueScene, again: int, view: KeyValueView | None)
     """The log begins behind 0; its end, archived and applied, is lost, and ``again`` other writes take its place."""
     scene.log.mark_started(scene.log.time_ms)
     scene.puts(30)
-    kept, values, following = (
-        scene.log.position,
-        {n: dict(v) for n, v in scene.values.items()},
-        dict(scene.next),
-    )
+    left = scene.what_is_there()
     scene.puts(12, 30)
     scene.archive()
     if view is not None:
         scene.follow(view)
     scene.expire(1)
-    scene.log.cut(kept)
-    scene.log.write(
-        kept, bytes(scene.log.file_bytes - kept % scene.log.file_bytes)
-    )  # pages that never came to the disk
-    scene.values, scene.next = values, following
+    scene.lose_tail(left)
+    end = scene.log.position
+    # pages that never came to the disk
+    scene.log.write(end, bytes(scene.log.file_bytes - end % scene.log.file_bytes))
     scene.log.time_ms += 3_600_000
     scene.log.mark_started(scene.log.time_ms)
     for number in range(again):
@@ -334,19 +329,14 @@ def test_nothing_is_taken_of_an_archived_tail_that_the_broker_lost(
 def test_a_tail_lost_while_the_archive_is_read_has_the_view_made_anew(scene: KeyValueScene) -> None:
     """What was read of it is held against the log once more where the two meet."""
     scene.puts(60)
-    kept, values, following = (
-        scene.log.position,
-        {n: dict(v) for n, v in scene.values.items()},
-        dict(scene.next),
-    )
+    left = scene.what_is_there()
     scene.puts(5, 60)
     scene.archive()
     scene.expire(3)
     with ExitStack() as stack:
         view = scene.view(stack)
         view.step()  # in the archive
-        scene.log.cut(kept)
-        scene.values, scene.next = values, following
+        scene.lose_tail(left)
         scene.log.mark_started(scene.log.time_ms + 3_600_000)
         scene.puts(9, 90)
         scene.follow(view)

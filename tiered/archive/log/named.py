@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from itertools import takewhile
 
 from tiered.archive.ahead import NAMES_AT_ONCE
 from tiered.archive.keys import ArchiveKeys, CommitKey, parse
 from tiered.errors import TieredError
-from tiered.provider.base import Provider
+from tiered.provider.base import Provider, Stored
 
 log = logging.getLogger("tiered.archive")
 
@@ -27,21 +29,19 @@ def commits_named(provider: Provider, keys: ArchiveKeys, seq: int) -> int:
 
 def commits_listed(provider: Provider, keys: ArchiveKeys, first: int, last: int) -> dict[int, int]:
     """The lengths of commits ``first`` to ``last``, as they are stored, of those that the listing names."""
-    found: dict[int, int] = {}
-    for stored in provider.list(keys.commit_prefix, start_after=keys.commit(first - 1) if first else None):
-        made = parse(str(keys.path(stored.key)))
-        if isinstance(made, CommitKey):
-            if made.seq > last:
-                break
-            found[made.seq] = stored.length
-    return found
+    listed = takewhile(lambda found: found[0] <= last, _listed_behind(provider, keys, first - 1))
+    return {seq: stored.length for seq, stored in listed}
 
 
 def first_behind(provider: Provider, keys: ArchiveKeys, seq: int) -> int | None:
     """The first commit that is named behind ``seq``; one listing."""
+    return next((found for found, _ in _listed_behind(provider, keys, seq)), None)
+
+
+def _listed_behind(provider: Provider, keys: ArchiveKeys, seq: int) -> Iterator[tuple[int, Stored]]:
+    """Commits that the listing names behind ``seq``, ascending; all for -1."""
     after = keys.commit(seq) if seq >= 0 else None
     for stored in provider.list(keys.commit_prefix, start_after=after):
         found = parse(str(keys.path(stored.key)))
         if isinstance(found, CommitKey):
-            return found.seq
-    return None
+            yield found.seq, stored
