@@ -292,7 +292,7 @@ class Always(deque[str]):
         ("404", 2, "bucket", "archive.url"),
         ("403", 4, "SignatureDoesNotMatch", "store."),
         ("400", 2, "region", "store.region"),
-        ("301", 2, "another region", "store.region"),
+        ("301 in eu-west-1", 2, "another region", "store.region"),
     ],
 )
 def test_a_wrong_bucket_key_or_region(

@@ -80,7 +80,7 @@ class Demo:
                 stdout=subprocess.DEVNULL, stderr=log, env=self.environment,
             )  # fmt: skip
         deadline = time.monotonic() + 30
-        while not port_file.exists():
+        while not (port_file.exists() and port_file.read_text().strip()):
             if self.daemon.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit(
                     "the daemon did not start:\n" + (self.work / "daemon.log").read_text()[-2000:]

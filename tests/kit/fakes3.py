@@ -177,10 +177,11 @@ class FakeS3:
 
     def answer(self, request: Request, word: str) -> Answer:
         """The answer to a request whose body was read."""
-        if word.isdigit():
-            told = error(int(word), CODES.get(int(word), "Odd"))
-            if word == "301":  # S3 says it of a bucket that lies in another region, and names that
-                told.headers["x-amz-bucket-region"] = "eu-west-1"
+        status, _, region = word.partition(" in ")
+        if status.isdigit():
+            told = error(int(status), CODES.get(int(status), "Odd"))
+            if region:  # S3 names it where the bucket lies in another one than was asked
+                told.headers["x-amz-bucket-region"] = region
             return told
         if word == "ignore":
             request.headers.pop("if-none-match", None)

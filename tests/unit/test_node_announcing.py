@@ -124,6 +124,7 @@ def test_a_bucket_that_is_away_costs_the_announcement_and_nothing_else(
     registry = BucketRegistry()
     node = Node(registry)
     node.live(0.1)
+    caplog.clear()
     with registry.away(), caplog.at_level(logging.INFO, "tiered.node"):
         registry.asked.clear()
         node.live(60)
@@ -193,6 +194,7 @@ def test_a_bucket_that_answers_503_for_a_minute_leaves_the_last_known_set(
     registry.open().announce(card("a"))
     gateway = Gateway(registry)
     gateway.look()
+    caplog.clear()
     with registry.away(), caplog.at_level(logging.INFO, "tiered.gateway"):
         assert gateway.look(60) == ["a"]
         assert "does not answer" in str(gateway.following.status()["problem"])
