@@ -4,8 +4,8 @@
 
     python -m tests.kit.rings --rings unit fault e2e spark --beside lint types imports
 
-The targets ``--beside`` run beside the rings; what they print comes when all is done. The first ring that fails is the last,
-and a failure beside fails the whole. Of a long output often only the end is seen: there stand, once more, the ends of the
+The targets ``--beside`` run beside the rings; what they print comes when all is done. A ring that fails does not stop the
+others; it fails the whole, as a failure beside does. Of a long output often only the end is seen: there stand, once more, the ends of the
 tracebacks and the names of all that failed, those too that passed alone (``twice.py``); of what failed without a test of its
 own (coverage, a mutant that survives, a style) the last lines.
 """
@@ -117,8 +117,6 @@ def run(rings: Sequence[str], beside: Sequence[str]) -> int:
         aside = make(beside, kept) if beside else None
         for target in rings:
             done.append(ring(target, slow))
-            if done[-1].code:
-                break
         if aside is not None:
             code = ended(" ".join(beside), aside, began, [])
             kept.seek(0)

@@ -89,6 +89,12 @@ def test_what_failed_without_a_test_is_said_by_its_last_lines(tmp_path: Path) ->
     assert len(end) - at < 2 * LAST_LINES
 
 
+def test_a_ring_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    done = run(tmp_path, "--rings", "bare", "good")
+    assert done.returncode == 1
+    assert "\ngood\n" in done.stdout
+
+
 def test_where_nothing_failed_the_times_come_last(tmp_path: Path) -> None:
     done = run(tmp_path, "--rings", "good")
     assert done.returncode == 0, done.stdout
