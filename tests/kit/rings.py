@@ -5,9 +5,9 @@
     python -m tests.kit.rings --rings unit fault e2e spark --beside lint types imports
 
 The targets ``--beside`` run beside the rings; what they print comes when all is done. A ring that fails does not stop the
-others; it fails the whole, as a failure beside does. Of a long output often only the end is seen: there stand, once more, the ends of the
-tracebacks and the names of all that failed, those too that passed alone (``twice.py``); of what failed without a test of its
-own (coverage, a mutant that survives, a style) the last lines.
+others; it fails the whole, as a failure beside does. Of a long output often only the end is seen: there stand, once more, the
+ends of the tracebacks and the names of all that failed, those too that passed alone (``twice.py``); of what failed without a
+test of its own (coverage, a mutant that survives, a style) the last lines.
 """
 
 from __future__ import annotations
