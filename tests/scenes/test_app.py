@@ -18,6 +18,7 @@ import pytest
 
 from tests.kit.assemble import KEYS, assemble, memory, open_log
 from tests.kit.command import tiered
+from tests.kit.fakebroker import FakeBroker
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
 from tiered.archive.log.identity import decode_identity
@@ -121,6 +122,48 @@ def test_a_start_links_the_brokers_files_before_anything_else(
     with ExitStack() as stack:
         assert daemon(broker, "memory://app-hold").run(stack) == 0
     assert seen[0] == "hold"
+
+
+@pytest.mark.parametrize("name", ["source.broker", "source.cluster"])
+def test_a_renamed_broker_with_a_lost_state_is_not_archived_again(
+    broker: Crafted, tmp_path: Path, name: str
+) -> None:
+    url = f"file://{tmp_path}/archive"
+
+    def start(state: str, **sets: object) -> None:
+        with ExitStack() as stack:
+            assert (
+                daemon(broker, url, sets={"state.directory": str(tmp_path / state), **sets}).run(stack) == 0
+            )
+
+    start("first")
+    broker.send(queue_id=1)
+    with pytest.raises(Invalid, match=r"source.cluster to DefaultCluster and source.broker to broker-a"):
+        start("second", **{name: "renamed"})
+    assert sorted(os.listdir(tmp_path / "archive")) == ["DefaultCluster"]
+    assert os.listdir(tmp_path / "archive" / "DefaultCluster") == ["broker-a"]
+    start("third")
+
+
+@pytest.mark.parametrize(
+    ("told", "place", "refused"),
+    [("broker-x", "", True), ("broker-a", "", False), ("broker-x", "/elsewhere", False)],
+)
+def test_before_an_archive_is_made_the_broker_is_asked_for_its_name(
+    broker: Crafted, tmp_path: Path, told: str, place: str, refused: bool
+) -> None:
+    place = place or f"{broker.store}/"
+    names = {"brokerName": told, "brokerClusterName": "DefaultCluster", "storePathRootDir": place}
+    url = f"file://{tmp_path}/archive"
+    with FakeBroker(**names) as running, ExitStack() as stack:
+        one = daemon(broker, url, sets={"replay.broker_address": running.address})
+        if not refused:
+            assert one.run(stack) == 0
+            return
+        with pytest.raises(Invalid, match=r"source.broker to broker-x") as caught:
+            one.run(stack)
+    assert caught.value.fields["expected"] == "DefaultCluster/broker-x"
+    assert not list((tmp_path / "archive").iterdir())
 
 
 def test_a_start_sweeps_what_dead_writers_left(broker: Crafted, tmp_path: Path) -> None:

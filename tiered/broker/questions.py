@@ -88,14 +88,18 @@ class Broker:
 
     def max_message_bytes(self) -> int | None:
         """The largest body that it accepts; ``None`` if it does not say."""
-        told = properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body)).get("maxMessageSize", "")
+        told = self.config().get("maxMessageSize", "")
         return int(told) if told.isascii() and told.isdigit() else None
+
+    def config(self) -> Mapping[str, str]:
+        """Its settings, as it names them."""
+        return properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body))
 
     def facts(self) -> BrokerFacts:
         """Who it is and how it is set."""
         answer = self._good(RequestCode.GET_BROKER_RUNTIME_INFO)
         told = parse(bytes(answer.body), self.client.dial).get("table") or {}
-        config = properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body))
+        config = self.config()
         return BrokerFacts(
             name=config.get("brokerName", ""),
             cluster=config.get("brokerClusterName", ""),

@@ -16,12 +16,13 @@ from tiered.archive.rewrite.policy import policy_from
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, StoreDir, output, settings_from
 from tiered.cli.status import TURN_ON, unreferenced_bytes
 from tiered.clock import SystemClock
-from tiered.daemon.askbroker import ask_broker
+from tiered.daemon.askbroker import ask_broker, check_told_names
 from tiered.daemon.checks import UNSEEN_RESTARTS, cautions
 from tiered.daemon.preview import Looked, check_state, compared, impatient, look
 from tiered.errors import NotFound, TieredError
 from tiered.metadata.memory import MemoryStore
 from tiered.opening.lineage import BrokerComparison, Relation
+from tiered.opening.othername import check_other_names
 from tiered.provider.base import Provider
 from tiered.provider.open import open_provider
 from tiered.provider.probe import probe
@@ -271,6 +272,9 @@ def _start(provider: Provider, settings: Settings, clock: SystemClock, out: Outp
     except TieredError:
         return  # said above
     try:
+        if archive is None:
+            check_told_names(settings, clock)
+            check_other_names(source, provider, keys)
         outcome = compared(source, archive, quick)
         yield _same_broker(outcome, source.min_offset())
         with out.progress("reading what is not archived", 0) as advance:

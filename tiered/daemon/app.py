@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from tiered.allocator import calm_collector, keep_freed_memory
+from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.localfiles import check_fence, ensure_directory, forget_fence, record_fence
 from tiered.backoff import Backoff
 from tiered.clock import SystemClock
-from tiered.daemon.askbroker import ask_broker
+from tiered.daemon.askbroker import ask_broker, check_told_names
 from tiered.daemon.config import Loaded
 from tiered.daemon.crashing import install_crash
 from tiered.daemon.gatewaychild import GatewayChild, child_environment, command_line
@@ -41,6 +42,8 @@ from tiered.errors import Denied, Fenced, NotFound, Refused, TieredError, Unavai
 from tiered.http.health import HealthPages, HealthServer
 from tiered.metrics import Metrics
 from tiered.opening.compare import has_all
+from tiered.opening.othername import check_other_names
+from tiered.provider.base import Provider
 from tiered.replay.running import ReplayServices as Replay
 from tiered.service import DONE, Next, Service, pause
 from tiered.source.base import CommitLogSource, Wait
@@ -157,6 +160,7 @@ class Daemon:
                 self._give_up,
                 self._outages,
                 has_all=partial(has_all, source),
+                first=partial(self._check_names, source),
             ),
         )
         if parts is None:
@@ -196,6 +200,11 @@ class Daemon:
             raise
         finally:
             self._give_up.set()
+
+    def _check_names(self, source: CommitLogSource, provider: Provider, keys: ArchiveKeys) -> None:
+        """Before an archive is made: whether broker and bucket know this log by another name."""
+        check_told_names(self._settings, self._clock)
+        check_other_names(source, provider, keys)
 
     def _stay_fenced(self, stack: ExitStack, fence: Fenced) -> int:
         """Fenced before: touch nothing, and say so to whoever looks, until told to stop. An end would be started again."""

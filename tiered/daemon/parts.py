@@ -84,11 +84,12 @@ def open_parts(
     *,
     create: bool = True,
     has_all: HasAll = lambda end, seen: False,
+    first: Callable[[Provider, ArchiveKeys], None] = lambda provider, keys: None,
 ) -> Parts:
     """Open store, fold and log; nothing is written to the archive but its identity and the probe's objects.
 
     ``create``: make the archive if it is not there; else ``NotFound``. ``has_all``: whether what the bucket lacks can be
-    archived again.
+    archived again. ``first``: what has to hold before an archive is made; it raises what speaks against it.
     """
     watched: list[Watched] = []
 
@@ -115,6 +116,7 @@ def open_parts(
             )  # fmt: skip
         if found is None:
             create_root(provider)
+            first(provider, keys)
         if provider.capabilities.encryptor is not None:
             provider.capabilities.encryptor.check(keys.root)
         weak = probe_once(provider, settings, clock, metrics, state, keys.root)
