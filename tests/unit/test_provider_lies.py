@@ -229,6 +229,20 @@ def test_a_later_page_that_does_not_get_on_is_seen(token: dict[str, str]) -> Non
         )
 
 
+def test_a_key_that_is_not_there_is_one_request(fake: FakeS3, s3: S3Provider) -> None:
+    """Who follows a log asks for the commit behind its end all the time."""
+    before = len(fake.requests)
+    for start in (None, -100):
+        with pytest.raises(NotFound):
+            s3.get("absent", start)
+    assert len(fake.requests) - before == 2
+    with fake.bent(lambda request, act: error(404, "NoSuchBucket")), pytest.raises(Invalid):
+        s3.get("absent")
+    page = Answer(404, {"Content-Type": "text/html"}, b"<html><Code>NoSuchKey</Code></html>")
+    with fake.bent(lambda request, act: page), pytest.raises(Unavailable):
+        s3.get("absent")
+
+
 def test_what_a_redirect_says_is_never_an_object(fake: FakeS3, s3: S3Provider) -> None:
     def bend(request: Request, act: Callable[[], Answer]) -> Answer:
         moved = error(301, "PermanentRedirect")
