@@ -132,7 +132,7 @@ imports: install-dev install-spark ## import-linter: the floors of the house
 
 # What fails is run once more, alone, and named (tests/kit/twice.py).
 PYTEST := $(BIN)/python -m tests.kit.twice --dist loadgroup --durations 15
-SERVERS := broker or s3server or proxy or restcatalog or kafka or etcd
+SERVERS := broker or s3server or proxy or restcatalog or kafka
 
 # Some tests wait, for a timer or a child: meanwhile a third worker has the core. The longest first, so that no worker waits for
 # another's last one.

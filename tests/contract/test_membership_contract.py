@@ -6,34 +6,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kit.etcdserver import Etcd, etcd
-from tests.kit.fakekubernetes import fake_kubernetes
-from tests.kit.memberships import BucketRegistry, EtcdRegistry, KubernetesRegistry, names, other
+from tests.kit.memberships import BucketRegistry, names, other
 from tests.kit.memberships import card as of_node
 from tiered.errors import Conflict, Unavailable
 from tiered.membership.base import Card, Membership, MemberState
 
 
-@pytest.fixture(scope="module")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    with etcd(tmp_path_factory.mktemp("etcd")) as server:
-        yield server
-
-
-@pytest.fixture(params=["bucket", "kubernetes", pytest.param("etcd", marks=pytest.mark.etcd)])
-def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "etcd":
-        yield EtcdRegistry(request.getfixturevalue("etcd_server"))
-    elif request.param == "kubernetes":
-        with fake_kubernetes() as api:
-            yield KubernetesRegistry(api, tmp_path / "token")
-    else:
-        yield BucketRegistry()
+@pytest.fixture(params=[BucketRegistry])
+def registry(request: pytest.FixtureRequest) -> Any:
+    return request.param()
 
 
 def card(registry: Any, name: str = "node-1", **changed: Any) -> Card:

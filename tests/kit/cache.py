@@ -6,7 +6,6 @@ Layout, below ``$TIERED_TEST_CACHE`` or ``~/.cache/rocketmq-tiered``::
     rocketmq-<version>/client-<hash>/      client and ``EarlyCleaner`` compiled against them; the hash covers the sources
     rocketmq-<version>/pop-<hash>/         the POP client, the same way (5.x only)
     bin/versitygw-<version>/versitygw      the S3 server
-    bin/etcd-<hash>/etcd                   etcd; the hash covers what it is pinned to
     bin/kvcheck-<hash>/kvcheck             the checker of histories; the hash covers its sources and what they are pinned to
     rocketmq-proxy/                        the Proxy (lib) and the gRPC clients: Java (grpc-java), Python (grpc-python)
     kafka-<version>/lib/*.jar              a Kafka broker
@@ -52,9 +51,6 @@ CHECKER_SOURCES = tuple(
 GO_CLIENT_DIRECTORY = Path(__file__).with_name("goclient")
 GO_CLIENT_SOURCES = tuple(GO_CLIENT_DIRECTORY / name for name in ("go.mod", "go.sum", "main.go"))
 
-ETCD_DIRECTORY = Path(__file__).with_name("etcd")
-ETCD_SOURCES = tuple(ETCD_DIRECTORY / name for name in ("go.mod", "go.sum", "main.go"))
-
 ROCKETMQ_5 = "5.5.0"
 """Newest complete 5.x release in Maven Central."""
 ROCKETMQ_4 = "4.9.7"
@@ -62,8 +58,6 @@ ROCKETMQ_4 = "4.9.7"
 VERSITYGW = "v1.8.0"
 PORCUPINE = "v1.3.1"
 """The library of the checker of histories, as its ``go.mod`` pins it."""
-ETCD = "v3.6.4"
-"""etcd, as the ``go.mod`` of the program that starts it pins it: its own modules refuse ``go install``."""
 GO_CLIENT = "v2.1.2"
 """RocketMQ's own client for Go, as the ``go.mod`` of the consumer that is made with it pins it."""
 GRPC_PYTHON = "5.1.2"
@@ -102,7 +96,6 @@ COUNTERPARTS = {
         Counterpart(f"rocketmq-{ROCKETMQ_4}", "broker", ROCKETMQ_4),
         Counterpart("versitygw", "s3server", VERSITYGW),
         Counterpart("porcupine", "porcupine", PORCUPINE),
-        Counterpart("etcd", "etcd", ETCD),
         Counterpart("rocketmq-go", "goclient", GO_CLIENT),
         Counterpart(PROXY, "proxy", ROCKETMQ_5),
         Counterpart(REST_CATALOG, "restcatalog", ICEBERG),
@@ -200,11 +193,6 @@ def checker_binary() -> Path:
     return root() / "bin" / f"kvcheck-{_digest(*CHECKER_SOURCES)}" / "kvcheck"
 
 
-def etcd_binary() -> Path:
-    """etcd's executable."""
-    return root() / "bin" / f"etcd-{_digest(*ETCD_SOURCES)}" / "etcd"
-
-
 def go_consumer() -> Path:
     """The consumer that is made with RocketMQ's client for Go."""
     return root() / "bin" / f"goconsume-{_digest(*GO_CLIENT_SOURCES)}" / "goconsume"
@@ -262,8 +250,6 @@ def installed(name: str) -> bool:
         return all((spark_home(name) / part).exists() for part in ("python/pyspark", "jars"))
     if counterpart.tier == "porcupine":
         return checker_binary().exists()
-    if counterpart.tier == "etcd":
-        return etcd_binary().exists()
     if counterpart.tier == "goclient":
         return go_consumer().exists()
     return versitygw_binary().exists()

@@ -2,7 +2,7 @@
 
 ``all`` stands for every name. Versions are pinned, nothing is installed twice, two runs at once wait for each
 other, and a run that is killed leaves nothing that counts as installed: the marker file is written last. RocketMQ
-and Kafka come from Maven's configured repository with ``mvn``, the S3 server, etcd and what checks histories from Go's
+and Kafka come from Maven's configured repository with ``mvn``, the S3 server and what checks histories from Go's
 configured module proxy with ``go``. Exit code 1, with one paragraph, when a tool is missing or fails.
 """
 
@@ -68,8 +68,6 @@ def _install(counterpart: cache.Counterpart, say: Callable[[str], None]) -> None
             _install_mirror(counterpart, say)
         elif counterpart.tier == "porcupine":
             _build_with_go(counterpart, cache.CHECKER_DIRECTORY, cache.checker_binary(), say)
-        elif counterpart.tier == "etcd":
-            _build_with_go(counterpart, cache.ETCD_DIRECTORY, cache.etcd_binary(), say)
         elif counterpart.tier == "goclient":
             _build_with_go(counterpart, cache.GO_CLIENT_DIRECTORY, cache.go_consumer(), say)
         else:

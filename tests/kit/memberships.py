@@ -1,31 +1,22 @@
 """Registries of read nodes, alike for every driver: opened by several processes, damaged, away, while time passes.
 
 Each ``Registry`` opens drivers that are as those of different processes. ``pass_time`` lets a time pass in which whoever is
-given looks again and again, as processes do: by clocks that a test moves, or, with etcd, by waiting.
+given looks again and again, as processes do: by clocks that a test moves.
 """
 
 from __future__ import annotations
 
-import base64
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from tests.kit.assemble import KEYS
-from tests.kit.etcdserver import Etcd
-from tests.kit.fakekubernetes import NAMESPACE, TOKEN, FakeKubernetes
-from tests.kit.process import PATIENCE
 from tiered.clock import ManualClock
 from tiered.codec.types import Buffer
 from tiered.errors import TieredError, Unavailable
 from tiered.membership.base import Card, Members, Membership, MemberState
 from tiered.membership.bucket import BucketMembership
-from tiered.membership.etcd import EtcdMembership
-from tiered.membership.kubernetes import CARD, NODE, ApiServer, KubernetesMembership
 from tiered.provider.memory import MemoryObjects, MemoryProvider
 from tiered.provider.wrap import Wrapped
 
@@ -140,86 +131,3 @@ class BucketRegistry(Clocked):
     def wait_briefly(self, membership: Membership) -> None:
         """A ``wait`` that nothing ends but its time."""
         membership.wait(0.01, threading.Event())
-
-
-class EtcdRegistry:
-    """A real etcd."""
-
-    lease_ms = 2_000
-
-    def __init__(self, server: Etcd) -> None:
-        self.server = server
-        self.prefix = f"test-{uuid.uuid4().hex[:8]}"
-
-    def open(self) -> Membership:
-        """As another process."""
-        return EtcdMembership([("127.0.0.1", self.server.port)], self.prefix, KEYS)
-
-    def pass_time(self, seconds: float, look: Callable[[], object]) -> None:
-        """``look`` is called again and again."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            look()
-            time.sleep(0.1)
-
-    def until(self, holds: Callable[[], bool], look: Callable[[], object]) -> bool:
-        """Within half a minute."""
-        end = time.monotonic() + 10 * PATIENCE
-        while not holds() and time.monotonic() < end:
-            self.pass_time(0.1, look)
-        return holds()
-
-    def damage(self, name: str) -> None:
-        """What a node wrote is cut off; the key stays bound to its lease."""
-        key = base64.b64encode(f"{self.prefix}/{KEYS.root}{name}".encode()).decode()
-        put = {"key": key, "value": base64.b64encode(b'{"name": "').decode(), "ignore_lease": True}
-        assert self.server.ask("kv/put", put).status == 200
-
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """etcd is killed, and started again on what it kept."""
-        self.server.kill()
-        try:
-            yield
-        finally:
-            self.server.start()
-
-    def wait_briefly(self, membership: Membership) -> None:
-        """A ``wait`` that nothing ends but its time."""
-        membership.wait(0.05, threading.Event())
-
-
-class KubernetesRegistry(Clocked):
-    """A fake of the Kubernetes API; ``token``: the file of the pod."""
-
-    def __init__(self, api: FakeKubernetes, token: Path) -> None:
-        super().__init__()
-        self.api = api
-        self.token = token
-        token.write_text(f"{TOKEN}\n")
-
-    def open(self) -> Membership:
-        """As another pod."""
-        server = ApiServer(self.api.url, self.token, self.token)
-        return KubernetesMembership(NAMESPACE, KEYS, self.clock, LOOK_SECONDS, server)
-
-    def damage(self, name: str) -> None:
-        """What a node wrote is cut off."""
-        with self.api.changed:
-            for item in self.api.objects.values():
-                annotations = item["metadata"]["annotations"]
-                if annotations[NODE] == name:
-                    annotations[CARD] = annotations[CARD][:-5]
-
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """The API server answers 503."""
-        self.api.away = True
-        try:
-            yield
-        finally:
-            self.api.away = False
-
-    def wait_briefly(self, membership: Membership) -> None:
-        """A ``wait`` that nothing ends but its time."""
-        membership.wait(0.05, threading.Event())

@@ -11,7 +11,7 @@ Its port is chosen once, so that a node that was killed comes back where gateway
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,13 +34,10 @@ class ReadNode(Pages):
         environment: Mapping[str, str] | None = None,
         fork: bool = True,
         hurried: bool = False,
-        program: Sequence[str] = TIERED,
         **settings: object,
     ) -> None:
-        """``fork``: from a warm process, whose memory is then its own, too; ``hurried``: as ``hurried.py`` has it, forked;
-        ``program``: another one than the command as it is."""
-        self._program = program
-        self._fork = fork and program == TIERED
+        """``fork``: from a warm process, whose memory is then its own, too; ``hurried``: as ``hurried.py`` has it, forked."""
+        self._fork = fork
         self.address = f"127.0.0.1:{free_port()}"
         self.log = work / f"{name}.log"
         self.state = work / f"{name}-state"
@@ -70,7 +67,7 @@ class ReadNode(Pages):
         """Start it, and wait for nothing."""
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
         self.port_file.unlink(missing_ok=True)
-        command = (*self._program, "serve", "--archive", self._archive, *sets)
+        command = (*TIERED, "serve", "--archive", self._archive, *sets)
         self._child = Child("node", command, self.log, self._environment, fork=self._fork)
         return self
 

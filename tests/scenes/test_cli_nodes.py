@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.kit.assemble import KEYS
 from tests.kit.command import tiered
 from tests.kit.memberships import card
@@ -44,10 +46,12 @@ def test_it_lists_them_with_state_and_age(tmp_path: Path) -> None:
     assert "lease/d/" in found["d"]["said"]
 
 
-def test_what_names_no_membership_is_named(tmp_path: Path) -> None:
+def test_what_names_no_membership_and_a_bucket_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = tiered("nodes", "--archive", f"file://{tmp_path}", "--set", "gateway.membership=zookeeper")
     assert (done.code, "gateway.membership" in done.err) == (2, True)
-    away = tiered(
-        "nodes", "--archive", f"file://{tmp_path}", "--set", "gateway.membership=etcd://127.0.0.1:1/x"
-    )
-    assert (away.code, "etcd does not answer" in away.err) == (4, True)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    away = tiered("nodes", "--archive", "s3://bucket/x?endpoint=http://127.0.0.1:1")
+    assert (away.code, "does not answer" in away.err) == (4, True), away.err

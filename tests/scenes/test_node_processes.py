@@ -16,12 +16,8 @@ from pathlib import Path
 
 from tests.kit.command import archive_once, tiered
 from tests.kit.daemonproc import wait_for
-from tests.kit.fakekubernetes import NAMESPACE, TOKEN, fake_kubernetes
 from tests.kit.gatewaykit import on_loop
-from tests.kit.gatewayproc import Gateway as GatewayProcess
-from tests.kit.inpod import IN_A_POD, pod
 from tests.kit.nodeproc import ReadNode
-from tests.kit.ports import free_port
 from tests.kit.process import PATIENCE
 from tiered.clock import SystemClock
 from tiered.daemon.following import Following
@@ -89,8 +85,7 @@ async def following(archive: str) -> AsyncIterator[Readers]:
         store = MessageStore.open(settings, clock, metrics, stack=stack)
         pool = stack.enter_context(ThreadPoolExecutor(4))
         reads = open_reads(store, Asking(pool, 60.0), chosen, clock, metrics)  # type: ignore[arg-type]
-        membership = open_membership("bucket", settings, clock, key="gateway.membership", look_seconds=0.2)
-        assert membership is not None
+        membership = open_membership(settings, clock, look_seconds=0.2)
         follow = Following(
             membership, lambda places: loop.call_soon_threadsafe(reads.fleet.set_nodes, places), clock, metrics, 0.2
         )  # fmt: skip
@@ -172,33 +167,3 @@ def test_nodes_come_hang_drain_and_die_while_everybody_reads(tmp_path: Path) -> 
     finally:
         for one in nodes.values():
             one.kill()
-
-
-def test_a_node_and_a_gateway_in_pods_find_each_other_by_leases_of_kubernetes(tmp_path: Path) -> None:
-    archive, token = f"file://{tmp_path / 'archive'}", tmp_path / "token"
-    token.write_text(TOKEN)
-    made = tiered("gen", "--store", tmp_path / "store", "--messages", 40, "--queues", 2, "--topics", 1)
-    assert made.code == 0, made.err
-    assert archive_once(tmp_path / "store", tmp_path / "archive").code == 0
-    with fake_kubernetes() as api:
-        chosen = {"program": IN_A_POD, "environment": pod(api.url, token)}
-        said = {"serve.membership": f"kubernetes:{NAMESPACE}", "serve.name": "one", "serve.capacity": 2}
-        node = ReadNode(tmp_path, archive, "one", **chosen, **said)  # type: ignore[arg-type]
-        follows = {"gateway.membership": f"kubernetes:{NAMESPACE}"}
-        gateway = GatewayProcess(tmp_path, f"127.0.0.1:{free_port()}", archive, **chosen, **follows)  # type: ignore[arg-type]
-        try:
-            node.launch()
-            gateway.launch()
-            node.child.wait_until(node.announced, 30, "its announcement")
-
-            def seen() -> bool:
-                found = gateway.status().get("fleet") or []
-                return [(one["name"], one["state"], one["capacity"]) for one in found] == [("one", "live", 2)]
-
-            gateway.child.wait_until(seen, 30, "the node, in its fleet")
-            node.stop()
-            assert api.objects == {}
-            gateway.child.wait_until(lambda: not gateway.status()["fleet"], 30, "that it left")
-        finally:
-            for one in (node, gateway):
-                one.kill()

@@ -345,36 +345,19 @@ def test_the_kubernetes_example_fits_the_schemas() -> None:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_read_nodes_in_kubernetes_may_do_with_leases_what_they_do() -> None:
+def test_read_nodes_in_kubernetes_announce_themselves_in_the_bucket() -> None:
     import kubernetes_validate  # late: slow to import
 
-    found = {manifest["kind"]: manifest for manifest in manifests("kubernetes-nodes.yaml")}
-    assert found.keys() == {"ServiceAccount", "Role", "RoleBinding", "Deployment"}
-    for manifest in found.values():
-        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
-    (rule,) = found["Role"]["rules"]
-    assert (rule["apiGroups"], rule["resources"]) == (["coordination.k8s.io"], ["leases"])
-    asked = set(
-        re.findall(r'ask\(\s*"([A-Z]+)"|verb, name = \("([A-Z]+)", ""\) if .* \("([A-Z]+)"', lease_source())
-    )
-    verbs = {"GET": {"get", "list", "watch"}, "POST": {"create"}, "PUT": {"update"}, "DELETE": {"delete"}}
-    wanted = set().union(*(verbs[verb] for row in asked for verb in row if verb))
-    assert set(rule["verbs"]) == wanted == set().union(*verbs.values())
-    account = found["ServiceAccount"]["metadata"]
-    pods = found["Deployment"]["spec"]["template"]["spec"]
-    assert pods["serviceAccountName"] == account["name"] == found["RoleBinding"]["subjects"][0]["name"]
-    assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
+    (nodes,) = manifests("kubernetes-nodes.yaml")
+    kubernetes_validate.validate(nodes, kubernetes_validate.latest_version(), strict=True)
+    pods = nodes["spec"]["template"]["spec"]
     (container,) = pods["containers"]
     assert_command(container["args"])
     loaded = load(env={one["name"]: one.get("value", "of a secret") for one in container["env"]})
     check(loaded)
     check_doors(loaded.settings, "serve")
-    assert loaded.settings.serve.membership == f"kubernetes:{account['namespace']}"
+    assert loaded.settings.serve.membership == "bucket"
     assert pods["terminationGracePeriodSeconds"] * 1000 > loaded.settings.serve.drain_ms + 10_000
-
-
-def lease_source() -> str:
-    return (REPO / "tiered" / "membership" / "kubernetes.py").read_text(encoding="utf-8")
 
 
 def test_the_kubernetes_example_runs_verbs_with_settings_that_exist() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,16 @@ from tests.kit.storefakes import Scripted
 from tiered.archive.keys import LEASE_PREFIX
 from tiered.archive.log.identity import ensure_identity, kept_identity
 from tiered.archive.read.find import list_archives
-from tiered.clock import ManualClock
+from tiered.clock import Clock, ManualClock
 from tiered.codec.summedline import encode_line
-from tiered.errors import Conflict, Corrupt, Unavailable
+from tiered.daemon.checks import check
+from tiered.daemon.config import load
+from tiered.errors import Conflict, Corrupt, Invalid, Unavailable
 from tiered.membership.base import Membership, MemberState
 from tiered.membership.bucket import BucketMembership, decode_lease, encode_lease, first_number
+from tiered.membership.open import open_membership
 from tiered.provider.memory import MemoryProvider
+from tiered.settings import Archive, Settings, Store
 
 MINE = card()
 FIRST = first_number(MINE)
@@ -265,3 +270,28 @@ def test_on_a_file_system_a_node_that_leaves_leaves_no_directory(tmp_path: Path)
     assert len(list(tmp_path.rglob("lease/a%2Fb/*"))) == 1
     lease.leave()
     assert list(tmp_path.rglob("a%2Fb")) == []
+
+
+def test_a_list_and_a_membership_are_not_both_looked_at() -> None:
+    both = {"TIERED_GATEWAY_MEMBERSHIP": "bucket", "TIERED_GATEWAY_READ_NODES": "a:1"}
+    with pytest.raises(Invalid, match=r"gateway\.read_nodes and gateway\.membership are both set"):
+        check(load(env=both))
+    check(load(env={"TIERED_GATEWAY_MEMBERSHIP": "bucket", "TIERED_SERVE_MEMBERSHIP": "bucket"}))
+    with pytest.raises(Invalid, match=r'serve\.membership must be one of "", bucket'):
+        load(env={"TIERED_SERVE_MEMBERSHIP": "zk://a:1/x"})
+
+
+def test_leases_are_neither_locked_nor_stored_for_a_month(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Store] = []
+
+    def opened(url: str, store: Store, clock: Clock, **options: object) -> MemoryProvider:
+        seen.append(store)
+        return MemoryProvider("", clock)
+
+    monkeypatch.setattr("tiered.membership.open.open_provider", opened)
+    store = Store(object_lock_ms=86_400_000, storage_class="STANDARD_IA")
+    settings = replace(Settings(), archive=Archive(url="s3://bucket/prefix"), store=store)
+    open_membership(settings, ManualClock(), look_seconds=1.0)
+    assert [(one.object_lock_ms, one.storage_class, one.attempts) for one in seen] == [(0, "", 1)]
+    with pytest.raises(Invalid, match=r"archive\.url"):
+        open_membership(Settings(), ManualClock(), look_seconds=1.0)

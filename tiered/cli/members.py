@@ -9,23 +9,13 @@ from tiered.clock import SystemClock
 from tiered.errors import Invalid
 from tiered.membership.base import Member, Members, MemberState, gone_after
 from tiered.membership.open import open_membership
-from tiered.membership.registry import BUCKET
 from tiered.placement.readloads import read_loads
 from tiered.settings import Settings
 
 
-def named_membership(settings: Settings) -> tuple[str, str]:
-    """What ``gateway.membership`` names, or ``serve.membership``, or else leases in the bucket; and the setting."""
-    serve_alone = settings.serve.membership and not settings.gateway.membership
-    key = "serve.membership" if serve_alone else "gateway.membership"
-    return settings.gateway.membership or settings.serve.membership or BUCKET, key
-
-
 def look(settings: Settings) -> Members:
     """Who is there now. ``Unavailable``: nobody knows."""
-    named, key = named_membership(settings)
-    membership = open_membership(named, settings, SystemClock(), key=key, look_seconds=1.0)
-    assert membership is not None, "a membership is named"
+    membership = open_membership(settings, SystemClock(), look_seconds=1.0)
     try:
         return membership.members()
     finally:
@@ -69,8 +59,7 @@ def fleet_of(nodes: str | None, settings: Settings) -> Fleet:
         raise Invalid(
             "no read nodes to place queues on: nobody that stays has announced itself",
             found=", ".join(f"{name}: {why}" for name, why in left_out.items())[:300] or None,
-            membership=named_membership(settings)[0],
-            hint="start read nodes with serve.membership, or name them: --nodes a,b=2",
+            hint="start read nodes with serve.membership=bucket, or name them: --nodes a,b=2",
         )
     return Fleet(
         {card.name: card.capacity for card in cards}, read_loads(card.reads for card in cards), left_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tiered.cli.access import archive_settings
-from tiered.cli.members import is_silent, look, named_membership
+from tiered.cli.members import is_silent, look
 from tiered.cli.options import ArchiveUrl, ConfigFile, JsonFlag, SetValues, output
 from tiered.membership.base import Members, gone_after
 from tiered.text.human import Kind
@@ -29,17 +29,15 @@ def command(
 ) -> None:
     """Read nodes of the archive: state, address, version, and when each renewed its lease.
 
-    Asked is what gateway.membership names, or serve.membership, or else the leases in the bucket. A node is silent that has not
-    renewed its lease for longer than it holds, by the clock of the bucket or of etcd; of a Kubernetes lease, by the node's own.
-    Whether gateways ask a node is on their /status.
+    Looked at are their leases in the bucket. A node is silent that has not renewed its lease for longer than it holds, by the
+    clock of the bucket. Whether gateways ask a node is on their /status.
     """
     out = output(json)
     settings = archive_settings(out, config, archive, sets).settings
-    named, _ = named_membership(settings)
     found = look(settings)
     out.table(COLUMNS, _rows(found))
     if not (found.there or found.troubles):
-        out.note(f"nobody has announced itself in {named}: read nodes do with serve.membership={named}")
+        out.note("nobody has announced itself in the bucket: read nodes do with serve.membership=bucket")
 
 
 def _rows(found: Members) -> Iterator[tuple[object, ...]]:

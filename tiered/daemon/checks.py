@@ -13,7 +13,6 @@ from tiered.errors import Invalid, Refused
 from tiered.filter.storagelevels import StorageLevels
 from tiered.filter.tenants import TenantRules
 from tiered.filter.topicpolicy import TopicPolicy
-from tiered.membership.registry import parse_membership
 from tiered.settings import ONE_DAY_MS, Settings
 from tiered.settings.writing import SHORTEST_WAIT_MS
 from tiered.text.addresses import split_address
@@ -89,19 +88,8 @@ def _loopback(address: str, key: str) -> bool:
 
 
 def _membership(settings: Settings) -> None:
-    """Whom gateways ask is named by one setting, and by a form that is one; what etcd needs is there in pairs."""
-    etcd = settings.etcd
-    for one, other in (("user", "password"), ("certificate", "key")):
-        if bool(getattr(etcd, one)) != bool(getattr(etcd, other)):
-            missing = f"etcd.{other if getattr(etcd, one) else one}"
-            raise Invalid(
-                f"etcd.{one} and etcd.{other} go together", missing=missing, hint=where_to_set(missing)
-            )
-    parse_membership(settings.serve.membership, key="serve.membership")
-    if (
-        parse_membership(settings.gateway.membership, key="gateway.membership")
-        and settings.gateway.read_nodes
-    ):
+    """Whom gateways ask is named by one setting."""
+    if settings.gateway.membership and settings.gateway.read_nodes:
         raise Invalid(
             "gateway.read_nodes and gateway.membership are both set",
             hint="unset gateway.read_nodes: nodes that announce themselves need not be named",
@@ -127,11 +115,6 @@ def cautions(settings: Settings) -> tuple[str, ...]:
             " paid for until its lock ends"
         )
     said += _idle(settings)
-    named = {settings.serve.membership, settings.gateway.membership}
-    if settings.etcd.password and any(one.startswith("etcd://") for one in named):
-        said.append(
-            "etcd.password goes over the network in the clear: write etcds:// where the membership is named"
-        )
     return tuple(said)
 
 

@@ -291,13 +291,10 @@ class GatewayProcess:
     def _follow(self, stack: ExitStack) -> None:
         """Have the read nodes be those of the membership, if there is one; then the settings' list is not looked at."""
         settings = self._settings
-        every = settings.gateway.member_poll_ms / 1000
-        membership = open_membership(
-            settings.gateway.membership, settings, self._clock,
-            key="gateway.membership", look_seconds=every, observer=self._metrics,
-        )  # fmt: skip
-        if membership is None:
+        if not settings.gateway.membership:
             return
+        every = settings.gateway.member_poll_ms / 1000
+        membership = open_membership(settings, self._clock, look_seconds=every, observer=self._metrics)
         self._following = Following(membership, self._take, self._clock, self._metrics, every)
         background(stack, Service("members", self._following.step, self._clock))
         stack.callback(self._following.stop)

@@ -111,11 +111,11 @@ class NodeProcess:
         )
         self._server = NodeServer(settings.serve, self._answers, self._clock, self._metrics, settings.tenants)
         background(stack, Service("archive", self._archive.step, self._clock))
-        self._membership = open_membership(
-            settings.serve.membership, settings, self._clock,
-            key="serve.membership", look_seconds=settings.serve.lease_ms / 1000 / RENEWALS, observer=self._metrics,
-        )  # fmt: skip
-        if self._membership is not None:
+        if settings.serve.membership:
+            every = settings.serve.lease_ms / 1000 / RENEWALS
+            self._membership = open_membership(
+                settings, self._clock, look_seconds=every, observer=self._metrics
+            )
             stack.callback(self._membership.close)
         self._web(stack)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
 
-from tiered.errors import Corrupt, Invalid, TieredError
+from tiered.errors import Corrupt, Invalid
 from tiered.text.addresses import split_address
 
 LEASE_MS = (1_000, 600_000)
@@ -170,11 +170,6 @@ def damaged(where: str, found: str) -> Corrupt:
         key=where,
         found=found,
     )
-
-
-def trouble(error: TieredError) -> str:
-    """An error about one node as ``Members.troubles`` has it."""
-    return str(error)
 
 
 def _text(value: Any) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Sinks, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay
-from tiered.settings.serving import Etcd, Serve
+from tiered.settings.serving import Serve
 from tiered.settings.sharing import Tenants
 from tiered.settings.writing import (
     Archive,
@@ -39,7 +39,6 @@ __all__ = [
     "ConsumeQueue",
     "Dispatch",
     "Encryption",
-    "Etcd",
     "Fetch",
     "Gateway",
     "Gc",
@@ -85,7 +84,6 @@ class Settings:
     fetch: Fetch = field(default_factory=Fetch)
     gateway: Gateway = field(default_factory=Gateway)
     serve: Serve = field(default_factory=Serve)
-    etcd: Etcd = field(default_factory=Etcd)
     tenants: Tenants = field(default_factory=Tenants)
     replay: Replay = field(default_factory=Replay)
     seal: Seal = field(default_factory=Seal)

@@ -217,8 +217,8 @@ class Gateway(SettingsSection):
     )
     membership: str = option(
         "",
-        "where read nodes announce themselves: bucket (leases in the archive), etcd://host:port,…/prefix, etcds://…"
-        " (TLS) or kubernetes:namespace; empty: those of gateway.read_nodes",
+        "where read nodes announce themselves: bucket (leases in the archive); empty: those of gateway.read_nodes",
+        choices=("", "bucket"),
     )
     member_poll_ms: int = ms(
         5_000, "how often the gateway looks who is there; each look at a bucket is one request", 200, 600_000

@@ -1,4 +1,4 @@
-"""Settings of read nodes, and of the etcd in which they announce themselves."""
+"""Settings of read nodes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Serve(SettingsSection):
     listen: str = option("127.0.0.1:10930", "address that gateways ask, host:port; port 0: any")
     membership: str = option(
         "",
-        "where the node announces itself: bucket (leases in the archive), etcd://host:port,…/prefix, etcds://… (TLS) or"
-        " kubernetes:namespace; empty: nowhere, gateways name it in gateway.read_nodes",
+        "where the node announces itself: bucket (leases in the archive); empty: nowhere, gateway.read_nodes names it",
+        choices=("", "bucket"),
     )
     name: str = option("", "its name among read nodes, one for each; empty: host name and port")
     advertise: str = option("", "address that it announces, host:port; empty: serve.listen")
@@ -89,23 +89,3 @@ class Serve(SettingsSection):
     stall_timeout_ms: int = ms(
         30_000, "a gateway that takes none of the bytes waiting for it this long is cut off", 100, 3_600_000
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Etcd(SettingsSection):
-    """How nodes and gateways ask etcd, where serve.membership or gateway.membership names one."""
-
-    user: str = option("", "user of etcd; empty: nobody, for an etcd without users")
-    password: str = option(
-        "",
-        "its password, or where that is: env:NAME, file:PATH (read anew for each token)",
-        secret=True,
-    )
-    ca: str = option(
-        "",
-        "PEM file: certificate authorities trusted for etcds://; empty: those that the machine trusts",
-    )
-    certificate: str = option(
-        "", "PEM file: certificate chain shown to an etcd that asks for one; empty: none"
-    )
-    key: str = option("", "PEM file: private key of that certificate")
