@@ -16,7 +16,7 @@ _NUMBERS = itertools.count(1)
 
 class GoConsumer:
     """One consumer, started at once. ``n``: messages after which it ends, a little later; ``orderly``: each queue in order;
-    ``rate``: messages a second, one at a time."""
+    ``rate``: messages a second, one at a time; ``cached``: most that wait in it; ``since_ms``: where a new group begins."""
 
     def __init__(
         self,
@@ -28,13 +28,16 @@ class GoConsumer:
         n: int = 0,
         orderly: bool = False,
         rate: int = 0,
+        cached: int = 1000,
+        since_ms: int = -1,
         sub: str = "*",
     ) -> None:
         stem = f"go-consumer-{next(_NUMBERS)}"
         self.path = work / f"{stem}.jsonl"
         command = [
             str(cache.go_consumer()), "-namesrv", name_server, "-topic", topic, "-group", group,
-            "-n", str(n), "-sub", sub, "-out", str(self.path), "-rate", str(rate), *(["-orderly"] if orderly else []),
+            "-n", str(n), "-sub", sub, "-out", str(self.path), "-rate", str(rate),
+            "-cached", str(cached), "-since", str(since_ms), *(["-orderly"] if orderly else []),
         ]  # fmt: skip
         self.child = Child("goconsume", command, work / f"{stem}.log")
 

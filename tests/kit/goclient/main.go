@@ -96,6 +96,8 @@ func run() error {
 	idle := flag.Duration("idle", 60*time.Second, "end when none came for so long")
 	rate := flag.Int("rate", 0, "take no more than so many messages a second in one goroutine; 0: as they come")
 	orderly := flag.Bool("orderly", false, "one queue, one message after the other")
+	cached := flag.Int64("cached", 1000, "pull no more while so many messages of a queue wait to be taken")
+	since := flag.Int64("since", -1, "a new group begins at this time, ms since 1970; without: at the first message")
 	flag.Parse()
 
 	goroutines := 20 // the client's default
@@ -110,10 +112,16 @@ func run() error {
 	defer file.Close()
 	got := &written{out: bufio.NewWriter(file), last: time.Now()}
 	failed := make(chan error, 1)
+	from, moment := consumer.ConsumeFromFirstOffset, ""
+	if *since >= 0 {
+		from, moment = consumer.ConsumeFromTimestamp, time.UnixMilli(*since).UTC().Format("20060102150405")
+	}
 	client, err := rocketmq.NewPushConsumer(
 		consumer.WithGroupName(*group),
 		consumer.WithNameServer(strings.Split(*namesrv, ";")),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithConsumeFromWhere(from),
+		consumer.WithConsumeTimestamp(moment),
+		consumer.WithPullThresholdForQueue(*cached),
 		consumer.WithConsumerOrder(*orderly),
 		consumer.WithConsumeGoroutineNums(goroutines),
 		consumer.WithInstance(fmt.Sprintf("go-%d", os.Getpid())),

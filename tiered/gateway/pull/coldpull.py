@@ -15,7 +15,8 @@ the broker's 21, ``OFFSET_TOO_SMALL``
 · nobody has them (``ahead_only``)    20      as for a hole
 · it is not known who has them        2       *try again*: no offset is named
 the broker's 21, ``OFFSET_RESET``     21      an operator's order: what the client holds is to be dropped
-the broker's 21, beyond the end       21      the queue was cut or begun anew: what the client holds is not its own
+the broker's 21, beyond the end       21      the queue was cut or begun anew: with 20 the client's position would stay
+                                              beyond the end, and skip what comes there
 any other broker's, level DISABLE     as is   the archive is not asked about them
 ====================================  ======  ===================================================================
 """
