@@ -6,12 +6,15 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
-from tests.kit.fakes3 import Answer, FakeS3, Request, error
+from tests.kit.fakes3 import Answer, FakeS3, Request, error, xml
 from tiered.clock import ManualClock
 from tiered.errors import Denied, Unavailable
+from tiered.provider.base import Provider
+from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.s3 import RENEW_SECONDS, S3Provider
 from tiered.provider.wrap import Retrying
 
@@ -51,7 +54,9 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keys:
 @contextmanager
 def opened(engine: str, keys: Keys, clock: ManualClock) -> Iterator[Retrying]:
     with FakeS3(clock, keys.bend).running() as server:
-        store = server.store(access_key_id="", secret_access_key="", engine=engine)
+        store = server.store(
+            access_key_id="", secret_access_key="", engine="boto3" if engine == "boto3" else "direct"
+        )
         driver = S3Provider("bucket", "root", store, clock)
         yield Retrying(driver, clock, random.Random(7), attempts=3, base_ms=1, max_ms=1)
         driver.close()
@@ -110,3 +115,59 @@ def test_the_file_is_not_read_at_every_refusal(keys: Keys, monkeypatch: pytest.M
         with pytest.raises(Unavailable):  # those that it found are refused, too
             provider.head("k")
         assert looks == [1]
+
+
+class FakeSts:
+    """A token service: gives the access key that a web identity's token names, and says what it was asked."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+
+    def bend(self, request: Request, act: Callable[[], Answer]) -> Answer:
+        form = dict(parse_qsl(request.body.decode()))
+        assert form["Action"] == "AssumeRoleWithWebIdentity"
+        token = form["WebIdentityToken"].strip()
+        self.tokens.append(token)
+        kept = (
+            f"<AccessKeyId>{token.removesuffix('-token')}KEY</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
+            "<Expiration>2999-01-01T00:00:00Z</Expiration>"
+        )
+        name = "AssumeRoleWithWebIdentity"
+        return xml(
+            f"<{name}Response><{name}Result><Credentials>{kept}</Credentials></{name}Result></{name}Response>"
+        )
+
+
+@pytest.mark.parametrize("engine", ["direct", "boto3", "s3fs"])
+def test_a_token_of_a_web_identity_that_rotates_is_exchanged_anew(
+    keys: Keys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    clock, sts, token = ManualClock(), FakeSts(), tmp_path / "token"
+    token.write_text("OLD-token")
+    with FakeS3(bend=sts.bend).running() as service, FakeS3(clock, keys.bend).running() as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", service.endpoint)
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+        monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/archive")
+        store = server.store(
+            access_key_id="", secret_access_key="", engine="boto3" if engine == "boto3" else "direct"
+        )
+        driver: Provider = (
+            FsspecProvider("s3", "bucket/root", {}, store, clock)
+            if engine == "s3fs"
+            else S3Provider("bucket", "root", store, clock)
+        )
+        provider = Retrying(driver, clock, random.Random(7), attempts=3, base_ms=1, max_ms=1)
+        provider.put("k", [b"0123456789"])
+        assert provider.get("k", 2, 3).data == b"234"
+        assert (set(keys.seen), sts.tokens) == ({"OLDKEY"}, ["OLD-token"])
+        token.write_text("NEW-token")
+        keys.valid = "NEWKEY"  # the store says ExpiredToken to the old one
+        clock.advance(60)
+        if engine == "s3fs":  # its file system is opened anew for the next request
+            with pytest.raises(Denied):
+                provider.put("other", [b"x"])
+        provider.put("other", [b"x"])
+        del keys.seen[:]
+        assert provider.get("k", 3, 2).data == b"34"
+        assert (keys.seen, sts.tokens) == (["NEWKEY"], ["OLD-token", "NEW-token"])
+        driver.close()

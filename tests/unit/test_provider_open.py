@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -9,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from botocore.awsrequest import AWSRequest
 
 from tests.kit.fakes3 import FakeS3
 from tiered.clock import ManualClock
-from tiered.errors import Denied, Invalid, Unavailable
+from tiered.errors import Denied, Invalid, TieredError, Unavailable
 from tiered.provider.base import Provider
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.fsspecparts import s3_options
@@ -21,7 +23,7 @@ from tiered.provider.open import open_driver, open_provider
 from tiered.provider.posix import PosixProvider
 from tiered.provider.s3 import S3Provider
 from tiered.provider.s3answers import StoreAnswers
-from tiered.provider.s3client import make_client, make_session
+from tiered.provider.s3client import make_client, make_session, sends_only_to
 from tiered.provider.wrap import Metered, Retrying, Throttled
 from tiered.settings import Store
 
@@ -221,19 +223,21 @@ def test_a_missing_certificate_file_is_told() -> None:
     assert "store.ca_bundle" in str(caught.value)
 
 
-def test_fsspec_says_what_to_install_and_what_it_cannot_do() -> None:
+def test_fsspec_says_what_to_install_and_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
     with pytest.raises(Invalid) as caught:
         opened("fsspec+nosuch://b/p").head("k")
     assert "install" in str(caught.value)
-    with pytest.raises(Invalid):
-        s3_options(Store(role_arn="arn:aws:iam::1:role/x"))
-    options = s3_options(Store(region="r", endpoint="http://e", sse="AES256", ca_bundle="/ca"))
-    assert options["client_kwargs"] == {"region_name": "r", "verify": "/ca"}
+    keys = {"access_key_id": "a", "secret_access_key": "b"}
+    with pytest.raises(Invalid, match=r"store\.ca_bundle"):
+        s3_options(Store(ca_bundle="/nowhere/ca.pem", **keys), "")
+    options = s3_options(Store(region="r", endpoint="http://e", sse="AES256", **keys), "")
+    assert (options["endpoint_url"], options["client_kwargs"]) == ("http://e", {"region_name": "r"})
     assert options["s3_additional_kwargs"] == {"ServerSideEncryption": "AES256"}
     assert options["config_kwargs"]["retries"] == {"total_max_attempts": 1}
 
 
-@pytest.mark.parametrize("engine", ["direct", "boto3"])
+@pytest.mark.parametrize("engine", ["direct", "boto3", "s3fs"])
 @pytest.mark.parametrize("where", ["config", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "HTTP_PROXY"])
 def test_every_request_goes_where_the_sdk_is_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, engine: str
@@ -245,8 +249,11 @@ def test_every_request_goes_where_the_sdk_is_told_to(
         if where != "config":
             monkeypatch.setenv(where, fake.endpoint)
         endpoint = "http://store.invalid" if where == "HTTP_PROXY" else ""
-        store = replace(fake.store(engine=engine), endpoint=endpoint, region="", attempts=1)
-        provider = open_driver("s3://bucket/p", store, CLOCK)
+        store = replace(
+            fake.store(engine=engine.replace("s3fs", "direct")), endpoint=endpoint, region="", attempts=1
+        )
+        url = "s3://bucket/p" if engine != "s3fs" else "fsspec+s3://bucket/p"
+        provider = open_driver(url, store, CLOCK)
         provider.put("k", [b"0123456789"])
         assert provider.head("k").length == 10
         assert provider.get("k").data == b"0123456789"
@@ -255,15 +262,74 @@ def test_every_request_goes_where_the_sdk_is_told_to(
         assert [found.key for found in provider.list("")] == ["k"]
         provider.delete("k")
         provider.close()
-        assert [request.verb for request in fake.asked] == [
-            "put",
-            "head",
-            "get",
-            "range",
-            "range",
-            "list",
-            "delete",
-        ]
+        verbs = [request.verb for request in fake.asked]
+        once = ["put", "head", "get", "range", "range", "list", "delete"]
+        assert [verb for verb in once if verb not in verbs] == [] if engine == "s3fs" else verbs == once
+        assert {request.key for request in fake.asked} <= {"", "p/k"}
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/p", "fsspec+s3://bucket/p"])
+def test_without_an_endpoint_of_its_own_nothing_is_asked_but_aws(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str
+) -> None:
+    """By a proxy that sees every name that is asked for."""
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    asked = list[str]()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{listener.getsockname()[1]}")
+
+        def proxy() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    asked.append(connection.recv(4096).decode().split("\r\n")[0])
+
+        thread = threading.Thread(target=proxy, daemon=True)
+        thread.start()
+        provider = open_driver(
+            url, Store(region="eu-west-1", access_key_id="a", secret_access_key="b"), CLOCK
+        )
+        with pytest.raises(Unavailable):
+            provider.get("k", 0, 3)
+        provider.close()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+    assert asked
+    assert {line.split()[1] for line in asked} == {"s3.eu-west-1.amazonaws.com:443"}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "asked", "sent"),
+    [
+        ("http://127.0.0.1:9000", "http://127.0.0.1:9000/b/k", True),
+        ("https://s3.example.com", "https://bucket.s3.example.com/k", True),
+        ("https://s3.example.com", "https://s3.amazonaws.com/b/k", False),
+        ("https://s3.example.com", "https://evil-s3.example.com/b/k", False),
+        ("https://s3.amazonaws.com", "https://b.s3.eu-west-1.amazonaws.com/k", True),
+        ("https://s3.amazonaws.com", "https://notamazonaws.com/k", False),
+    ],
+)
+def test_a_request_for_another_host_is_not_sent(endpoint: str, asked: str, sent: bool) -> None:
+    look = sends_only_to(endpoint)
+    if sent:
+        look(request=AWSRequest("GET", asked))
+        return
+    with pytest.raises(ValueError, match="not sent"):
+        look(request=AWSRequest("GET", asked))
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/p?engine=boto3", "fsspec+s3://bucket/p"])
+def test_every_engine_asks_the_guard_before_it_sends(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr("tiered.provider.s3client.sends_only_to", lambda _: sends_only_to("http://elsewhere"))
+    with FakeS3().running() as fake:
+        provider = open_driver(url, fake.store(), CLOCK)
+        with pytest.raises(TieredError):
+            provider.get("k", 0, 3)
+        provider.close()
+    assert not fake.asked
 
 
 def test_an_engine_of_older_versions_is_the_short_way() -> None:

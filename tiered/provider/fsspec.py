@@ -291,8 +291,8 @@ class FsspecProvider:
 
     def _make(self) -> Any:
         self._made = self._clock.monotonic()
-        options = s3_options(self._store) if self._protocol in ("s3", "s3a") else self._options
         try:
+            options = s3_options(self._store, self.url) if self._protocol in ("s3", "s3a") else self._options
             system = fsspec.filesystem(
                 self._protocol, use_listings_cache=False, skip_instance_cache=True, **options
             )

@@ -2,42 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tiered.errors import Invalid
-from tiered.provider.s3errors import DENIED_STATUSES
+from tiered.provider.s3errors import DENIED_STATUSES, Context
 from tiered.settings import Store
 
 
-def s3_options(store: Store) -> dict[str, Any]:
-    """s3fs' arguments for the store section; ``Invalid`` for what s3fs cannot do."""
-    if store.role_arn:
-        raise Invalid(
-            "fsspec's s3 cannot assume a role", hint="use an s3:// URL, or a profile with role_arn in it"
-        )
-    client: dict[str, Any] = {"region_name": store.region or None, "verify": store.ca_bundle or None}
+def s3_options(store: Store, url: str) -> dict[str, Any]:
+    """s3fs' arguments for the store section. Where S3 is, how it is reached and who asks is resolved by boto3 alone, as for an
+    ``s3://`` URL: s3fs is handed the outcome, and credentials that boto3's session renews. Errors as of the S3 driver."""
+    from botocore.exceptions import BotoCoreError
+
+    from tiered.provider import s3client
+
+    try:
+        session = s3client.make_session(store)
+        found = s3client.resolve(store, session)
+        keys = s3client.keys_of(session)
+    except (BotoCoreError, OSError, ValueError) as error:
+        raise s3client.from_transport(error, Context("open", "", url), store) from None
     placement = {
         "ServerSideEncryption": store.sse,
         "SSEKMSKeyId": store.sse_kms_key_id,
         "StorageClass": store.storage_class,
     }
+    client = {"region_name": found.region, "verify": found.verify}
     return {
-        "key": store.access_key_id or None,
-        "secret": store.secret_access_key or None,
-        "token": store.session_token or None,
-        "profile": store.profile or None,
-        "endpoint_url": store.endpoint or None,
+        "session": _lent(session, keys, store.profile, s3client.sends_only_to(found.endpoint)),
+        "endpoint_url": found.endpoint,
         "client_kwargs": {name: value for name, value in client.items() if value},
         "s3_additional_kwargs": {name: value for name, value in placement.items() if value},
         "config_kwargs": {
             "s3": {"addressing_style": "path" if store.path_style else "virtual"},
+            "proxies": found.proxies,
             "retries": {"total_max_attempts": 1},
             "connect_timeout": store.connect_timeout_ms / 1000,
             "read_timeout": store.read_timeout_ms / 1000,
             "max_pool_connections": store.max_connections,
         },
     }
+
+
+def _lent(session: Any, keys: tuple[str, ...], profile: str, guard: Callable[..., None]) -> Any:
+    """A session of aiobotocore's that signs with what boto3's session has, and sends nothing that ``guard`` raises for."""
+    from aiobotocore.credentials import AioCredentials
+    from aiobotocore.session import AioSession
+
+    class Lent(AioCredentials):  # type: ignore[misc]
+        async def get_frozen_credentials(self) -> Any:
+            return await asyncio.to_thread(session.get_credentials().get_frozen_credentials)
+
+    lent = AioSession(profile=profile or None)
+    lent._credentials = Lent(*keys)  # no public way to hand over credentials that renew themselves
+    lent.get_component("event_emitter").register("before-send.s3", guard)
+    return lent
 
 
 def response_of(error: BaseException | None) -> Mapping[str, Any] | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3  # noqa: TID251 - this is its door
 import botocore.exceptions as sdk
@@ -16,7 +19,7 @@ import urllib3.exceptions
 from boto3.exceptions import Boto3Error  # noqa: TID251
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
-from botocore.utils import parse_timestamp
+from botocore.utils import get_environ_proxies, parse_timestamp
 
 from tiered.errors import Denied, Invalid, TieredError, Unavailable
 from tiered.provider.s3answers import ForeignAnswer, StoreAnswers
@@ -25,11 +28,14 @@ from tiered.settings import Store
 
 __all__ = [
     "Boto3Error",
+    "Resolved",
     "from_transport",
     "hashes_bodies",
     "keys_of",
     "make_client",
     "make_session",
+    "resolve",
+    "sends_only_to",
     "time_of",
 ]
 
@@ -102,7 +108,47 @@ def make_client(store: Store, session: botocore.session.Session, answers: StoreA
         # Over TLS and with a checksum the body is protected twice already; hashing it a third time costs the most CPU.
         client.meta.config.s3 = {**client.meta.config.s3, "payload_signing_enabled": False}
     client.meta.events.register("before-parse.s3", answers.heard)
+    client.meta.events.register("before-send.s3", sends_only_to(client.meta.endpoint_url))
     return client
+
+
+_AWS = re.compile(r"(?:^|\.)amazonaws\.com(?:\.cn)?$")
+
+
+def sends_only_to(endpoint: str) -> Callable[..., None]:
+    """For the event ``before-send.s3``: ``ValueError`` for a request that is for another host than the endpoint's or a bucket's
+    below it. AWS names a host for each region, and may send a client to another of them."""
+    host = urlsplit(endpoint).hostname or ""
+    aws = bool(_AWS.search(host))
+
+    def look(request: Any, **_: Any) -> None:
+        asked = urlsplit(request.url).hostname or ""
+        if asked != host and not asked.endswith(f".{host}") and not (aws and _AWS.search(asked)):
+            raise ValueError(f"a request for {asked}, and the store is at {host}: it was not sent")
+
+    return look
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Where S3 is, and how it is reached, as boto3 resolves it for the settings: for an engine that is not boto3.
+    ``verify``: the file of certificates, if one is named; ``proxies``: by scheme."""
+
+    endpoint: str
+    region: str
+    verify: str | None
+    proxies: dict[str, str]
+
+
+def resolve(store: Store, session: botocore.session.Session) -> Resolved:
+    """Makes no request, and looks for no credentials."""
+    client = make_client(store, session, StoreAnswers())
+    try:
+        endpoint, region = client.meta.endpoint_url, client.meta.region_name or ""
+    finally:
+        client.close()
+    verify = store.ca_bundle or session.get_config_variable("ca_bundle") or None
+    return Resolved(endpoint, region, verify, get_environ_proxies(endpoint))
 
 
 def hashes_bodies(client: Any) -> bool:
