@@ -129,7 +129,7 @@ def raw(kafka: KafkaBroker, name: str, mode: str, batch: MessageBatch) -> float:
     made = list(
         zip(
             messages.stored, keys_of(messages, "keys"), (messages.queue_id % PARTITIONS).tolist(),
-            times_of(messages, settings), headers_of(messages), strict=True,
+            times_of(messages, settings), headers_of(messages, "0" * 12), strict=True,
         )
     )  # fmt: skip
     kafka.create(name, PARTITIONS, retention_ms="-1")

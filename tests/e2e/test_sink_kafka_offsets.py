@@ -3,6 +3,7 @@ again as was said."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,13 +43,8 @@ class Moving:
         broker = self.broker
         broker.create_topic(TOPIC, queues=QUEUES)
         self.daemon.start()
-        for name, partitions in SINKS.items():
-            done = tiered(
-                "sink", "add", name, "--kind", "kafka", "--topic", TOPIC, "--archive", self.url, "--option",
-                f"brokers={self.kafka.address}", "--option", f"partitions={partitions}", "--option", "replication=1",
-                "--option", f"topic={name}.{{topic}}",
-            )  # fmt: skip
-            assert done.code == 0, done.err
+        for name in SINKS:
+            self.add(name, name)
         broker.client().run("produce", topic=TOPIC, n=FIRST)
         got = broker.client().run("consume", topic=TOPIC, group=GROUP, n=FIRST).lines()
         assert len(got) == FIRST
@@ -63,9 +59,22 @@ class Moving:
             assert remoting.request(broker.address, remoting.UPDATE_CONSUMER_OFFSET, told).code == 0
         self.daemon.wait_until(self.settled, "sinks at the end, and the group's offsets seen", 90)
 
-    def settled(self) -> bool:
+    def add(self, name: str, target: str) -> None:
+        """A sink into the topics of ``target``, which are its own or another sink's."""
+        options = (
+            f"brokers={self.kafka.address}", f"partitions={SINKS[target]}", "replication=1", f"topic={target}.{{topic}}",
+        )  # fmt: skip
+        words = [word for option in options for word in ("--option", option)]
+        done = tiered("sink", "add", name, "--kind", "kafka", "--topic", TOPIC, "--archive", self.url, *words)
+        assert done.code == 0, done.err
+
+    def at_the_end(self, sinks: int) -> bool:
+        """Whether so many sinks have all that the broker has."""
         rows = self.daemon.status().get("sinks", {}).get("sinks", [])
-        if [row["position"] for row in rows] != [log_end(self.broker)] * len(SINKS):
+        return [row["position"] for row in rows] == [log_end(self.broker)] * sinks
+
+    def settled(self) -> bool:
+        if not self.at_the_end(len(SINKS)):
             return False
         done = tiered(
             "groups", "--archive", self.url, "--state", self.daemon.state, "--prefix", GROUP, "--json"
@@ -154,6 +163,29 @@ def test_kafkas_group_begins_there(moving: Moving) -> None:
     again = member(moving.kafka, GROUP, "own." + TOPIC)
     assert sorted(place_of(message) for message in taken(again, len(wanted))) == sorted(wanted)
     again.close()
+
+
+def test_two_sinks_into_one_topic_are_told_apart(moving: Moving) -> None:
+    """Each sees its own records, in comparing and in translating offsets."""
+    before = moving.ask("shared", "--topic", TOPIC).rows()
+    moving.add("beside", "shared")
+    moving.daemon.wait_until(lambda: moving.at_the_end(len(SINKS) + 1), "the second sink at the end", 60)
+    assert len(committed(moving.kafka.address, f"shared.{TOPIC}")) == 2 * (FIRST + MORE)
+    for sink in ("shared", "beside"):
+        done = tiered("sink", "verify", "--sink", sink, "--archive", moving.url, "--json")
+        told = json.loads(done.out)
+        assert (done.code, told["verdict"], told["not_given_yet"]) == (0, "same", 0)
+        counts = {name: told[name] for name in ("same", "lost", "doubled", "others", "other_sinks")}
+        assert counts == {
+            "same": FIRST + MORE,
+            "lost": 0,
+            "doubled": 0,
+            "others": 0,
+            "other_sinks": FIRST + MORE,
+        }
+    assert moving.ask("shared", "--topic", TOPIC).rows() == before
+    offsets = {row["offset"] for row in moving.ask("beside", "--topic", TOPIC).rows()}
+    assert min(offsets) >= FIRST + MORE, "behind the other sink's"
 
 
 def test_what_cannot_be_is_said(moving: Moving) -> None:

@@ -23,7 +23,6 @@ from tiered.sink.base import Sink
 from tiered.sink.book import SinkBackfill, SinkBook, StoredSink
 from tiered.sink.giving import PartPace, give_part, open_part
 from tiered.sink.held import HeldSink
-from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
 
@@ -35,7 +34,7 @@ class Backfilled:
         self.id = os.urandom(16)
         self.scene = KindScene(directory, order)
         self.book = BackfillBook(self.scene.provider, KEYS, ARCHIVE)
-        self.place = SinkPlace(ARCHIVE, "DefaultCluster", "broker-a", 1, order.name)
+        self.place = self.scene.stored.place(ARCHIVE, "DefaultCluster", "broker-a", 1)
         self.hold()
 
     def hold(self) -> None:

@@ -26,7 +26,7 @@ from tiered.sink.book import SinkRewind, StoredSink
 from tiered.sink.comparison.comparing import merged
 from tiered.sink.comparison.found import Compared
 from tiered.sink.comparison.verifying import compare, reader_of, taking, whole_scope
-from tiered.sink.kinds import SinkPlace, find_kind
+from tiered.sink.kinds import find_kind
 from tiered.sink.ledger import SinkCommit, SinkLedger
 from tiered.sink.order import SinkOrder
 from tiered.sink.progress import SinkPhase
@@ -251,15 +251,15 @@ ARCHIVE = bytes(range(16))
 class KindScene(SinkScene):
     """The same with a destination of a kind that there is, which can be compared with the archive afterwards."""
 
-    def __init__(self, directory: Path, order: SinkOrder) -> None:
+    def __init__(self, directory: Path, order: SinkOrder, sink_id: bytes = b"\7" * 16) -> None:
         super().__init__(directory)
-        self.stored = StoredSink(b"\7" * 16, order)
+        self.stored = StoredSink(sink_id, order)
         self.runner.change(self.stored)
         self.runner._pace = SinkPace(1 << 20, 1.0, 1.0, 0.1, 5.0)  # one flush: one file
         self.there.open = self._open  # type: ignore[method-assign]
 
     def _open(self, stored: StoredSink, anew: bool) -> Sink:
-        place = SinkPlace(ARCHIVE, "DefaultCluster", "broker-a", 1, stored.name, anew, sink_id=stored.sink_id)
+        place = stored.place(ARCHIVE, "DefaultCluster", "broker-a", 1, anew=anew)
         return find_kind(stored.order.kind).open(stored.order, place)
 
     @property

@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/sink/kafka/hanging.py",
-        "            MessageQueue(renamed(queue.topic), queue.queue_id): follow.next\n",
+        "            MessageQueue(place.renamed(queue.topic), queue.queue_id): follow.next\n",
         "            queue: follow.next\n",
         f"{_UNIT}::test_a_record_is_before_the_position_by_whatever_name_it_has",
     ),

@@ -11,10 +11,10 @@ import pytest
 
 from tiered.model import MessageQueue
 from tiered.sink.base import SinkBatch, SinkPosition
-from tiered.sink.comparison.base import Marks
+from tiered.sink.comparison.base import ANOTHER_SINKS, Marks
 from tiered.sink.comparison.comparing import SinkComparison, merged
 from tiered.sink.comparison.content import content_of
-from tiered.sink.comparison.found import COUNTS, Compared, SinkVerdict
+from tiered.sink.comparison.found import TOTALS, Compared, SinkVerdict
 from tiered.sink.comparison.holes import Holes
 from tiered.sink.comparison.scope import QueueScope, SinkScope
 
@@ -148,6 +148,22 @@ def test_each_difference_is_found_once(
     assert found.verdict == (SinkVerdict.SAME if first is None else SinkVerdict.DIFFERENT)
 
 
+@pytest.mark.parametrize("window", [1, 100])
+@pytest.mark.parametrize("late", [False, True])
+def test_another_sinks_messages_are_counted_and_nothing_else(window: int, *, late: bool) -> None:
+    """Before, among, ahead of ours and with the dead letters; of queues that are not compared as well."""
+    theirs = [(offset, ANOTHER_SINKS, 7 * offset) for offset in range(3, 12)]
+    there = There([*theirs[:4], *rows(*range(3, 8)), *theirs[4:]], late=late)
+    found = compared(there, end=8, window=window)
+    begins = {"not_comparable": 3} if late else {"lost": 3}
+    assert counted(found) == {"same": 5, **begins, "other_sinks": 9}
+    assert merged([found, compared(There(WHOLE))]).totals["other_sinks"] == 9
+    elsewhere = There([])
+    elsewhere.read = lambda queues: iter([marks(theirs, MessageQueue("Other", 0))])  # type: ignore[method-assign]
+    elsewhere.buried = lambda: iter([marks([(2, ANOTHER_SINKS, 0)])])  # type: ignore[method-assign]
+    assert counted(compared(elsewhere, end=4)) == {"lost": 4, "other_sinks": 10}
+
+
 def test_what_lies_where_a_lost_tail_lay_has_its_id_and_is_no_double() -> None:
     there = [*rows(*range(7)), (7, 1_007, 1), *rows(7, 8, 9)]
     assert counted(compared(There(there), archive=Archive(range(10), lost=(7, 8)))) == {
@@ -226,7 +242,7 @@ def test_random_destinations_against_plain_counting() -> None:
         if kept and random.random() < 0.5:
             kept.insert(int(random.integers(0, len(kept))), kept.pop(int(random.integers(0, len(kept)))))
         seen: set[int] = set()
-        wanted = dict.fromkeys(COUNTS, 0)
+        wanted = dict.fromkeys(TOTALS, 0)
         for offset in kept:
             if offset in seen:
                 wanted["doubled"] += 1

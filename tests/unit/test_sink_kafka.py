@@ -19,12 +19,14 @@ from tiered.clock import ManualClock
 from tiered.errors import Corrupt, Fenced, Invalid, Unavailable
 from tiered.feed.base import FeedPosition, Follow, LogAnchor
 from tiered.model import MessageQueue, PhysicalOffset
-from tiered.sink.base import Placed, SinkPosition, WentTo
+from tiered.sink.base import Placed, Rewound, SinkPosition, WentTo
+from tiered.sink.contract.samples import batch_of, message_of
 from tiered.sink.kafka import hanging
 from tiered.sink.kafka.client import Heard
 from tiered.sink.kafka.hanging import GivenQueues, Hanging, _Committed, _committed
 from tiered.sink.kafka.keeping import position_topic, transactional_id
 from tiered.sink.kafka.kind import KafkaKind
+from tiered.sink.kafka.markers import marker_of
 from tiered.sink.kafka.naming import MAX_NAME, kafka_name, target_name
 from tiered.sink.kafka.positions import (
     Kept,
@@ -34,11 +36,13 @@ from tiered.sink.kafka.positions import (
     route_record,
     topic_record,
 )
-from tiered.sink.kafka.records import OFFSET, QUEUE, TOPIC
+from tiered.sink.kafka.records import MESSAGE_ID, OFFSET, QUEUE, SINK, TOPIC, headers_of
 from tiered.sink.kafka.reports import Reports
+from tiered.sink.kafka.rereading import _found
 from tiered.sink.kafka.routes import QueueRoute, QueueRoutes
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopic
+from tiered.sink.messages import messages_of
 from tiered.sink.order import SinkOrder
 from tiered.sink.shape import MessageShape
 from tiered.sink.webhook.requests import PostedLine, PostedRequest
@@ -495,8 +499,9 @@ class Showing:
 class _Record:
     """A record as it lies in Kafka."""
 
-    def __init__(self, topic: str, queue_id: int, queue_offset: int) -> None:
+    def __init__(self, topic: str, queue_id: int, queue_offset: int, **more: bytes) -> None:
         self._told = {
+            **{f"rocketmq.{name}": value for name, value in more.items()},
             TOPIC: topic.encode(),
             QUEUE: str(queue_id).encode(),
             OFFSET: str(queue_offset).encode(),
@@ -515,13 +520,34 @@ def test_a_record_is_before_the_position_by_whatever_name_it_has(shape: MessageS
     """Positions tell of queues as the source names them, records as the destination does."""
     queue, there = MessageQueue(topic, 1), MessageQueue(shape.topic(topic), 1)
     kept = Kept(queues={queue: Follow(5)}, partitions={there: ("k", 2)})
-    told, part = GivenQueues.of(kept, shape.topic), Hanging("k", 2, 60, 80)
+    told, part = GivenQueues.of(kept, replace(PLACE, renamed=shape.topic)), Hanging("k", 2, 60, 80)
     assert _committed(part, _Record(there.topic, 1, 4), told) == _Committed(70, there, 4)
     assert _committed(part, _Record(there.topic, 1, 5), told) is None, "the position is before it"
     assert _committed(part, _Record(there.topic, 0, 4), told) is None, "a queue that was never given"
     assert _committed(part._replace(partition=1), _Record(there.topic, 1, 4), told) is None, "somebody else's"
     if there != queue:
         assert _committed(part, _Record(topic, 1, 4), told) is None
+
+
+@pytest.mark.parametrize(
+    ("by", "mine"), [({"sink": b"070707070707"}, True), ({"sink": b"080808080808"}, False), ({}, True)]
+)
+def test_a_record_says_which_sink_gave_it(by: dict[str, bytes], *, mine: bool) -> None:
+    """One that does not say it, as of before, is taken for this sink's."""
+    place, queue = replace(PLACE, sink_id=b"\7" * 16), MessageQueue("T", 1)
+    record = _Record("T", 1, 4, msgid=b"7F00000100002A9F0000000000000010", **by)
+    told = GivenQueues.of(Kept(queues={queue: Follow(5)}, partitions={queue: ("k", 2)}), place)
+    assert (_committed(Hanging("k", 2, 60, 80), record, told) is not None) == mine
+    assert (_found(70, record.headers(), place.short_id) is not None) == mine
+
+
+def test_every_record_and_marker_has_its_sinks_id() -> None:
+    messages = messages_of(batch_of([message_of("T", 0, n, b"x", {SINK: "mine"}) for n in range(3)])[0])
+    for headers in headers_of(messages, "070707070707"):
+        assert (headers[SINK], headers[f"rocketmq.property.{SINK}"]) == (b"070707070707", b"mine")
+        assert list(headers)[:5] == [TOPIC, QUEUE, OFFSET, MESSAGE_ID, SINK]
+    marker = marker_of(Rewound(MessageQueue("T", 0), 3, 5, 1), "070707070707")
+    assert marker.headers[SINK] == "070707070707"
 
 
 @pytest.mark.parametrize(("more", "stops"), [(1, False), (0, True)])

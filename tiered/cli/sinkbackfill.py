@@ -14,7 +14,6 @@ from tiered.errors import Conflict, Invalid
 from tiered.sink.backfill import BackfillBook
 from tiered.sink.book import StoredSink
 from tiered.sink.ending import end_backfill
-from tiered.sink.kinds import SinkPlace
 from tiered.text.human import Kind
 from tiered.text.output import Column
 
@@ -58,9 +57,7 @@ def command(
         if end and stored.under_way is None:
             raise Conflict("no backfill of this sink is under way", sink=name)
         if end and not dry_run:
-            place = SinkPlace(
-                opened.archive_id, opened.keys.cluster, opened.keys.broker, 0, name, sink_id=stored.sink_id
-            )
+            place = stored.place(opened.archive_id, opened.keys.cluster, opened.keys.broker)
             stored = end_backfill(opened.book, backfills, stored, place, SystemClock(), os.urandom)
         row = _row(backfills, stored)
     out.table(COLUMNS, [row])

@@ -88,8 +88,10 @@ def command(
     out = output(json)
     with reading(out, config, archive, sets, store=store, whole=True) as opened:
         view = opened.view
-        stored = SinkBook(view.log.provider, view.keys, view.identity.archive_id).sink(sink_name)
+        archive_id, source = view.identity.archive_id, opened.loaded.settings.source
+        stored = SinkBook(view.log.provider, view.keys, archive_id).sink(sink_name)
         settings = _settings(stored)
+        place = stored.place(archive_id, source.cluster, source.broker)
         with closing(look_at_groups(opened.loaded.settings, state, view.identity.archive_id)) as kept:
             committed = {
                 MessageQueue(each.topic, each.queue_id): each.offset
@@ -102,7 +104,7 @@ def command(
                 "the group has no offset in a topic that this sink has given", group=group, sink=sink_name,
                 topic=topic or "any", hint="tiered groups shows its offsets, tiered sink status how far the sink is",
             )  # fmt: skip
-        reader = RecordReader(settings, SystemClock())
+        reader = RecordReader(settings, place.short_id, SystemClock())
         try:
             topics = KafkaTopics(settings, SystemClock())
             told = Translator(reader, topics, Ownership(view.state).belongs).translate(queues)

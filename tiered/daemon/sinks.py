@@ -26,7 +26,7 @@ from tiered.service import DONE, Next, Service, pause
 from tiered.sink.backfill import BackfillBook
 from tiered.sink.base import Sink
 from tiered.sink.book import SinkBook, StoredSink
-from tiered.sink.kinds import SinkPlace, find_kind
+from tiered.sink.kinds import find_kind
 from tiered.sink.ledger import SinkAdvance, SinkCommit, SinkLedger
 from tiered.sink.progress import STANDING
 from tiered.sink.running import SinkRunner
@@ -200,15 +200,8 @@ class SinkServices:
 
     def _open_sink(self, stored: StoredSink, anew: bool) -> Sink:
         head = self._parts.log.tip
-        place = SinkPlace(
-            self._archive_id,
-            self._parts.settings.source.cluster,
-            self._parts.settings.source.broker,
-            0 if head is None else head.epoch,
-            stored.name,
-            anew,
-            sink_id=stored.sink_id,
-        )
+        source, epoch = self._parts.settings.source, 0 if head is None else head.epoch
+        place = stored.place(self._archive_id, source.cluster, source.broker, epoch, anew=anew)
         kind = find_kind(stored.order.kind)
         kind.check(stored.order)
         return kind.open(stored.order, place)

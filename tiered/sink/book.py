@@ -14,6 +14,7 @@ from tiered.archive.keys import ArchiveKeys
 from tiered.archive.standing import SINK, Order, drop_order, list_orders, put_order, read_order
 from tiered.errors import Conflict, Corrupt, NotFound, did_you_mean
 from tiered.provider.base import Provider
+from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
 
 MAX_SINKS = 64
@@ -58,6 +59,12 @@ class StoredSink:
     def name(self) -> str:
         """Its name."""
         return self.order.name
+
+    def place(
+        self, archive_id: bytes, cluster: str, broker: str, epoch: int = 0, *, anew: bool = False
+    ) -> SinkPlace:
+        """How its destination is to be opened. ``epoch``: 0 where nothing is written."""
+        return SinkPlace(archive_id, cluster, broker, epoch, self.name, anew, sink_id=self.sink_id)
 
     @property
     def under_way(self) -> SinkBackfill | None:

@@ -36,6 +36,11 @@ class SinkPlace:
     sink_id: bytes = b""
 
     @property
+    def short_id(self) -> str:
+        """The first 12 digits of ``sink_id``: what destinations and messages there are told of it."""
+        return self.sink_id.hex()[:12]
+
+    @property
     def keeps_as(self) -> str:
         """Under which name a destination keeps the position: parts of a backfill have one each."""
         return f"{self.name}.{self.part}" if self.part else self.name

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Digests = npt.NDArray[np.uint64]
 
+ANOTHER_SINKS = 0
+"""The origin of a message that is another sink's, by its own word: it is counted, and not compared."""
+
 
 class Marks(NamedTuple):
     """What messages are compared by, a row for each, in order. ``queue`` points into ``queues``; ``origin``: digest of the

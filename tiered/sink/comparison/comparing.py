@@ -10,8 +10,8 @@ import numpy as np
 from tiered.codec.types import Bools, Ints
 from tiered.model import MessageQueue
 from tiered.sink.comparison.archived import ArchivedMarks
-from tiered.sink.comparison.base import Digests, Marks, ReadBack
-from tiered.sink.comparison.found import COUNTS, Compared, QueueFound, SinkVerdict, Tally
+from tiered.sink.comparison.base import ANOTHER_SINKS, Digests, Marks, ReadBack
+from tiered.sink.comparison.found import COUNTS, TOTALS, Compared, QueueFound, SinkVerdict, Tally
 from tiered.sink.comparison.holes import Holes
 from tiered.sink.comparison.scope import QueueScope, SinkScope
 
@@ -80,7 +80,7 @@ class SinkComparison:
         self._tally = Tally(len(scope.queues))
         self._next = np.full(len(scope.queues), _NOT_BEGUN, np.int64)
         """Up to where each queue was accounted for."""
-        self._elsewhere = 0
+        self._elsewhere = self._other_sinks = 0
 
     def run(self) -> Compared:
         """Read both sides. Errors as of ``ReadBack`` and of reading an archive."""
@@ -99,8 +99,10 @@ class SinkComparison:
         for marks in parts:
             known = [self._numbers.get(queue, -1) for queue in marks.queues]
             number = np.array(known, np.int64)[marks.queue] if known else np.empty(0, np.int64)
-            mine = number >= 0
-            self._elsewhere += len(mine) - int(mine.sum())
+            others = marks.origin == ANOTHER_SINKS
+            mine = (number >= 0) & ~others
+            self._other_sinks += int(others.sum())
+            self._elsewhere += len(mine) - int((mine | others).sum())
             yield Marks((), number[mine], marks.queue_offset[mine], marks.origin[mine], marks.content[mine])
 
     def _compare(self, marks: Marks) -> None:
@@ -225,8 +227,8 @@ class SinkComparison:
             unread.append(
                 f"{len(self._holes.forgotten)} queues have too many holes to be compared to their end"
             )
-        if self._elsewhere:
-            totals["others"] += self._elsewhere
+        totals["others"] += self._elsewhere
+        totals["other_sinks"] = self._other_sinks
         verdict = SinkVerdict.DIFFERENT if different else SinkVerdict.SAME
         if not different and (unread or totals["not_comparable"]):
             verdict = SinkVerdict.INCOMPLETE
@@ -244,7 +246,7 @@ class SinkComparison:
 def merged(parts: Iterable[Compared]) -> Compared:
     """Of comparisons of different queues of one sink."""
     every = list(parts)
-    totals = {name: sum(each.totals[name] for each in every) for name in COUNTS}
+    totals = {name: sum(each.totals[name] for each in every) for name in TOTALS}
     different = sum(each.different_queues for each in every)
     found: list[QueueFound] = sorted(
         (queue for each in every for queue in each.queues),

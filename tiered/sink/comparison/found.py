@@ -13,11 +13,13 @@ from tiered.sink.comparison.scope import QueueScope
 
 DIFFERENCES = ("lost", "doubled", "reordered", "changed", "extra")
 COUNTS = ("same", *DIFFERENCES, "dead_letters", "not_comparable", "ahead", "others")
+TOTALS = (*COUNTS, "other_sinks")
 """``same``: there once, with the same content. ``lost``: given by the sink's word, and not there. ``doubled``: further times
 that one is there. ``reordered``: behind a later one of its queue. ``changed``: there, with another content. ``extra``: at an
 offset that the archive has no message for, or one that the sink's shape leaves out. ``dead_letters``: not there, but in the
 place for what the destination cannot take. ``not_comparable``: on one side only because the other deleted it, or the sink
-never was to have it. ``ahead``: behind the position. ``others``: of another broker, or of an earlier life of the queue."""
+never was to have it. ``ahead``: behind the position. ``others``: of another broker, or of an earlier life of the queue.
+``other_sinks``: of another sink, whose records say so; of all that was read."""
 NONE = np.iinfo(np.int64).max
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tiered.errors import EXIT_INCOMPLETE, TieredError
-from tiered.sink.comparison.found import COUNTS, Compared, QueueFound, SinkVerdict
+from tiered.sink.comparison.found import COUNTS, TOTALS, Compared, QueueFound, SinkVerdict
 from tiered.text.human import Kind
 from tiered.text.output import Column, Output
 
@@ -37,7 +37,7 @@ def tell(out: Output, sink: str, found: Compared, *, ordered: bool, pending: int
             }
         )
         return
-    out.record(told, kinds=dict.fromkeys((*COUNTS, "not_given_yet"), Kind.COUNT))
+    out.record(told, kinds=dict.fromkeys((*TOTALS, "not_given_yet"), Kind.COUNT))
     if found.queues:
         out.table(FOUND, [_row(each) for each in found.queues], title="queues with anything but the same")
     for words in found.unread:

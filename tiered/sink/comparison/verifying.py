@@ -14,12 +14,12 @@ from tiered.sink.comparison.base import ReadBack, open_read_back
 from tiered.sink.comparison.comparing import SinkComparison
 from tiered.sink.comparison.found import Compared
 from tiered.sink.comparison.scope import SinkScope, scope_of
-from tiered.sink.kinds import SinkPlace, find_kind
+from tiered.sink.kinds import find_kind
 
 
 def reader_of(stored: StoredSink, cluster: str, broker: str, archive_id: bytes) -> ReadBack:
     """A sink's destination, opened for reading. ``Refused`` if its kind cannot be read back."""
-    place = SinkPlace(archive_id, cluster, broker, 0, stored.name, sink_id=stored.sink_id)
+    place = stored.place(archive_id, cluster, broker)
     return open_read_back(find_kind(stored.order.kind), stored.order, place)
 
 

@@ -8,7 +8,7 @@ they are ended when a sink is opened: a record in the same partition, by the sam
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tiered.clock import Clock
@@ -17,9 +17,10 @@ from tiered.model import MessageQueue
 from tiered.sink.kafka.client import Heard, asking, kafka_library
 from tiered.sink.kafka.consuming import WAIT_SECONDS, is_end, reader
 from tiered.sink.kafka.positions import Kept
-from tiered.sink.kafka.records import OFFSET, QUEUE, TOPIC
+from tiered.sink.kafka.records import OFFSET, QUEUE, TOPIC, is_another_sinks
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopics
+from tiered.sink.kinds import SinkPlace
 
 log = logging.getLogger(__name__)
 
@@ -53,20 +54,21 @@ class _Committed(NamedTuple):
 
 
 class GivenQueues(NamedTuple):
-    """What was given, of each queue as records name it: all messages below an offset, and into which partition."""
+    """What was given, of each queue as records name it: all messages below an offset, and into which partition. ``sink``: by
+    whom, as of ``SinkPlace.short_id``."""
 
     before: Mapping[MessageQueue, int]
     partitions: Mapping[MessageQueue, tuple[str, int]]
+    sink: str = ""
 
     @classmethod
-    def of(cls, kept: Kept, renamed: Callable[[str], str]) -> GivenQueues:
-        """By what Kafka keeps, where queues of a renamed topic have their position by its old name. ``renamed``: as of
-        ``SinkPlace``."""
+    def of(cls, kept: Kept, place: SinkPlace) -> GivenQueues:
+        """By what Kafka keeps, where queues of a renamed topic have their position by its old name."""
         before = {
-            MessageQueue(renamed(queue.topic), queue.queue_id): follow.next
+            MessageQueue(place.renamed(queue.topic), queue.queue_id): follow.next
             for queue, follow in kept.queues.items()
         }
-        return cls(before, kept.partitions)
+        return cls(before, kept.partitions, place.short_id)
 
 
 def check_not_committed(
@@ -129,6 +131,8 @@ def _before_the_position(
 
 def _committed(part: Hanging, message: Any, given: GivenQueues) -> _Committed | None:
     headers = dict(message.headers() or ())
+    if is_another_sinks(headers, given.sink):
+        return None
     try:
         queue = MessageQueue(headers[TOPIC].decode(), int(headers[QUEUE]))
         offset = int(headers[OFFSET])

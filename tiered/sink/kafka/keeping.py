@@ -34,7 +34,7 @@ def transactional_id(place: SinkPlace) -> str:
 
 def _this_sink(place: SinkPlace) -> str:
     """And no other that had its name before."""
-    return ".".join(filter(None, (place.name, place.sink_id.hex()[:12], place.part)))
+    return ".".join(filter(None, (place.name, place.short_id, place.part)))
 
 
 class Keeping:

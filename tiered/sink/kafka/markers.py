@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tiered.sink.base import Rewound
-from tiered.sink.kafka.records import QUEUE, TOPIC, Headers
+from tiered.sink.kafka.records import QUEUE, SINK, TOPIC, Headers
 
 MARKER = "rocketmq.marker"
 """The header that no message has: what the record is."""
@@ -20,11 +20,12 @@ class MarkerRecord(NamedTuple):
     headers: Headers
 
 
-def marker_of(gone: Rewound) -> MarkerRecord:
-    """Queue offsets from ``rocketmq.from`` on, before ``rocketmq.to``, of the queue's life ``rocketmq.generation``."""
+def marker_of(gone: Rewound, sink: str) -> MarkerRecord:
+    """Queue offsets from ``rocketmq.from`` on, before ``rocketmq.to``, of the queue's life ``rocketmq.generation``.
+    ``sink``: as of ``SinkPlace.short_id``."""
     topic = gone.queue.topic.encode("utf-8", "surrogateescape")
     headers: Headers = {
         MARKER: REWOUND, TOPIC: topic, QUEUE: b"%d" % gone.queue.queue_id, FROM: b"%d" % gone.first,
-        TO: b"%d" % gone.end, GENERATION: b"%d" % gone.generation,
+        TO: b"%d" % gone.end, GENERATION: b"%d" % gone.generation, SINK: sink,
     }  # fmt: skip
     return MarkerRecord(b"rewound/%s/%d" % (topic, gone.queue.queue_id), headers)

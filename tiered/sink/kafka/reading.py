@@ -9,19 +9,29 @@ from tiered.clock import Clock
 from tiered.errors import Refused, Unavailable
 from tiered.model import MessageQueue
 from tiered.sink.base import SinkBatch, SinkPosition
-from tiered.sink.comparison.base import Marks
+from tiered.sink.comparison.base import ANOTHER_SINKS, Marks
 from tiered.sink.comparison.content import content_of, marks_of, origin_of, taken_apart
 from tiered.sink.kafka.client import Heard, asking, kafka_library, made
 from tiered.sink.kafka.consuming import WAIT_SECONDS, polled
 from tiered.sink.kafka.keeping import Keeping
 from tiered.sink.kafka.naming import target_name
 from tiered.sink.kafka.positions import Kept
-from tiered.sink.kafka.records import BODY, FLAG, MESSAGE_ID, OFFSET, PROPERTY, QUEUE, TOPIC
+from tiered.sink.kafka.records import (
+    BODY,
+    FLAG,
+    MESSAGE_ID,
+    OFFSET,
+    PROPERTY,
+    QUEUE,
+    SINK,
+    TOPIC,
+    is_another_sinks,
+)
 from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.kafka.topics import KafkaTopics
 from tiered.sink.kinds import SinkPlace
 
-_OURS = (TOPIC, QUEUE, OFFSET, MESSAGE_ID, FLAG, BODY)
+_OURS = (TOPIC, QUEUE, OFFSET, MESSAGE_ID, SINK, FLAG, BODY)
 _AT_ONCE = 5_000
 _BUFFER_KIB = 32 << 10
 
@@ -176,6 +186,8 @@ class KafkaReadBack:
                 offset, origin = int(own[OFFSET]), origin_of(own[MESSAGE_ID].decode())
             except (KeyError, ValueError, AttributeError, TypeError):
                 continue  # somebody else's record
+            if is_another_sinks(own, self._place.short_id):
+                origin = ANOTHER_SINKS
             properties = {
                 _free(name): (value or b"").decode("utf-8", "replace")
                 for name, value in headers

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -11,17 +12,18 @@ from tiered.sink.kafka.settings import KafkaSettings
 from tiered.sink.messages import SinkMessages
 from tiered.sink.propertycolumns import property_columns
 
-TOPIC, QUEUE, OFFSET, MESSAGE_ID, FLAG, BODY = (
-    f"rocketmq.{name}" for name in ("topic", "queue", "offset", "msgid", "flag", "body")
+TOPIC, QUEUE, OFFSET, MESSAGE_ID, SINK, FLAG, BODY = (
+    f"rocketmq.{name}" for name in ("topic", "queue", "offset", "msgid", "sink", "flag", "body")
 )
-"""Headers that are ours: where the message was, RocketMQ's offset message id, its flag if it has one; ``BODY`` only where
-the value is not the message's body, and why."""
+"""Headers that are ours: where the message was, RocketMQ's offset message id, which sink gave it (``SinkPlace.short_id``;
+records of before it was told have none), its flag if it has one; ``BODY`` only where the value is not the message's body,
+and why."""
 PROPERTY = "rocketmq.property."
 """Put before the name of a property that would be taken for one of ours; all others are headers of their own names."""
 _OURS = "rocketmq."
 
 Headers = dict[str, bytes | str]
-_FIRST = (TOPIC, QUEUE, OFFSET, MESSAGE_ID)
+_FIRST = (TOPIC, QUEUE, OFFSET, MESSAGE_ID, SINK)
 
 
 def queue_of(messages: SinkMessages, at: int) -> MessageQueue:
@@ -45,7 +47,12 @@ def keys_of(messages: SinkMessages, which: str) -> Sequence[bytes | None]:
     return list(map(names.__getitem__, pairs.tolist()))
 
 
-def headers_of(messages: SinkMessages) -> list[Headers]:
+def is_another_sinks(headers: Mapping[str, object], sink: str) -> bool:
+    """Whether a record says that it is not of this sink (``SinkPlace.short_id``)."""
+    return headers.get(SINK, sink.encode()) != sink.encode()
+
+
+def headers_of(messages: SinkMessages, sink: str) -> list[Headers]:
     """The headers of each message: ours first, then its properties. One dictionary each: with no object for each header, which
     the garbage collector would look at again and again, they cost half of what pairs do."""
     topics = [topic.encode("utf-8", "surrogateescape") for topic in messages.topics]
@@ -55,6 +62,7 @@ def headers_of(messages: SinkMessages) -> list[Headers]:
         map(queues.__getitem__, messages.queue_id.tolist()),
         map(str, messages.queue_offset.tolist()),
         messages.message_id,
+        repeat(sink.encode()),
     )
     columns = property_columns(messages.entries, len(messages))
     if columns is not None:

@@ -14,13 +14,13 @@ from tiered.model import MessageQueue
 from tiered.sink.base import Placed, Unmapped
 from tiered.sink.kafka.client import Heard, asking, kafka_library
 from tiered.sink.kafka.consuming import is_end, polled, reader
-from tiered.sink.kafka.records import MESSAGE_ID, OFFSET, QUEUE, TOPIC
+from tiered.sink.kafka.records import MESSAGE_ID, OFFSET, QUEUE, SINK, TOPIC, is_another_sinks
 from tiered.sink.kafka.settings import KafkaSettings
 
 MAX_REREAD = 1_000_000
 """Offsets of one partition that an opening reads again: some seconds. Where there are more the map begins anew instead."""
 _AT_ONCE = 1_000
-_OURS = frozenset((TOPIC, QUEUE, OFFSET, MESSAGE_ID))
+_OURS = frozenset((TOPIC, QUEUE, OFFSET, MESSAGE_ID, SINK))
 _PHYSICAL_DIGITS = 16
 """The last of an offset message id in hexadecimal: the message's place in its broker's log."""
 
@@ -45,10 +45,12 @@ class SoughtPlaces(NamedTuple):
 
 
 class RecordReader:
-    """Reads committed records of partitions. One thread. Errors as of ``Heard``. ``close`` when done."""
+    """Reads committed records of partitions, as far as they are of ``sink`` (``SinkPlace.short_id``) or do not say whose they
+    are. One thread. Errors as of ``Heard``. ``close`` when done."""
 
-    def __init__(self, settings: KafkaSettings, clock: Clock) -> None:
+    def __init__(self, settings: KafkaSettings, sink: str, clock: Clock) -> None:
         self._settings = settings
+        self._sink = sink
         self._clock = clock
         self._heard = Heard(settings.secrets)
         self._consumer = reader(
@@ -83,7 +85,7 @@ class RecordReader:
                     deadline = self._clock.monotonic() + self._settings.seconds
                     if message.offset() >= high:
                         return
-                    found = _found(message.offset(), message.headers())
+                    found = _found(message.offset(), message.headers(), self._sink)
                     if found is not None:
                         yield found
                 if self._clock.monotonic() > deadline:
@@ -153,9 +155,11 @@ def _runs(
     )
 
 
-def _found(at: int, headers: list[tuple[str, Any]] | None) -> Found | None:
-    """``None``: no record of a sink, or one that is not whole."""
+def _found(at: int, headers: list[tuple[str, Any]] | None, sink: str) -> Found | None:
+    """``None``: no record of this sink, or one that is not whole."""
     ours = {name: value for name, value in headers or () if name in _OURS}
+    if is_another_sinks(ours, sink):
+        return None
     try:
         topic = bytes(ours[TOPIC]).decode("utf-8", "surrogateescape")
         physical = int(bytes(ours[MESSAGE_ID])[-_PHYSICAL_DIGITS:], 16)

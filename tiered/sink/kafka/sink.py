@@ -118,7 +118,7 @@ class KafkaSink:
         with self._telling("marks were given"):
             self._begin()
             for gone, route in zip(rewound, self._routes.of([gone.queue for gone in rewound]), strict=True):
-                key, headers = marker_of(gone)
+                key, headers = marker_of(gone, self._place.short_id)
                 self._put(route.topic, None, key, route.partition, 0, headers)
 
     def remind(self, went: Mapping[MessageQueue, WentTo]) -> None:
@@ -178,7 +178,7 @@ class KafkaSink:
                 asked[queue] = SoughtPlaces(topic, partition, topic_id, lowest, gap)
             elif gap.first is None:  # where a queue begins of which no message was ever given
                 none[queue] = ()
-        return none | placed_again(RecordReader(self._settings, self._clock), asked)
+        return none | placed_again(RecordReader(self._settings, self._place.short_id, self._clock), asked)
 
     def close(self) -> None:
         producer, self._producer = self._producer, None
@@ -209,7 +209,7 @@ class KafkaSink:
             self._topics, [(topic.name, at) for topic in now.values() for at in range(topic.partitions)]
         )
         if hung:
-            given = GivenQueues.of(kept, place.renamed)
+            given = GivenQueues.of(kept, place)
             check_not_committed(self._settings, self._topics, self._clock, hung, given)
             end_hanging(self._producer, self._heard, hung, self._settings.seconds)
         if place.part:  # its queues go where the sink itself would put them
@@ -283,7 +283,9 @@ class KafkaSink:
         queues = [MessageQueue(messages.topics[pair >> 32], pair & 0xFFFF_FFFF) for pair in distinct.tolist()]
         routes = self._routes.of(queues)
         keys = keys_of(messages, self._settings.key)
-        headers: Sequence[Headers] = headers_of(messages) if self._settings.headers else [{}] * len(messages)
+        headers: Sequence[Headers] = (
+            headers_of(messages, self._place.short_id) if self._settings.headers else [{}] * len(messages)
+        )
         values: list[bytes] = messages.stored
         times = times_of(messages, self._settings)
         kept = np.arange(len(messages))

@@ -16,7 +16,6 @@ from tiered.errors import Conflict, Invalid, NotFound
 from tiered.sink.backfill import MAX_PART_QUEUES, MAX_PARTS, BackfillBook, BackfillPlan, QueueRange
 from tiered.sink.book import SinkBook, StoredSink
 from tiered.sink.giving import PartPace, give_part, is_as_planned, open_part
-from tiered.sink.kinds import SinkPlace
 from tiered_spark.snapshot import TABLE_CACHE_BYTES, ArchivePlace, shared_provider
 
 CHECK_SECONDS = 10.0
@@ -67,7 +66,7 @@ def give(task: PartTask) -> int:
     ranges = book.ranges(task.plan, task.number)
     check = _Wanted(orders, book, task, clock)
     check.now()  # before the opening takes the destination from whoever has it
-    at = SinkPlace(place.archive_id, place.cluster, place.broker, task.plan.epoch, task.stored.name)
+    at = task.stored.place(place.archive_id, place.cluster, place.broker, task.plan.epoch)
     with closing(open_part(task.stored, task.plan, task.number, at)) as sink:
         # Asked behind the opening: a task that slept meanwhile finds no position where the sink has joined its part.
         check.now()
