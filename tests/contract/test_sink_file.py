@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator
@@ -69,7 +70,7 @@ class TestedFile(TestedSink):
 
     def read_back(self) -> FileReadBack:
         driver = open_driver(f"file://{self.directory}", Store(), SystemClock())
-        return FileReadBack(driver, self.place.name, parquet=self.form == "parquet")
+        return FileReadBack(driver, self.place, parquet=self.form == "parquet")
 
     def interrupted(self, request: int, *, done: bool) -> AbstractContextManager[Interrupted]:
         return self.breaks.at(request, done=done)
@@ -171,6 +172,7 @@ def test_a_manifest_that_the_position_needs_is_missed(tested: TestedFile) -> Non
 
 
 def test_another_archive_and_a_later_writer_are_told_apart(tested: TestedFile) -> None:
+    tested.place = replace(PLACE, sink_id=b"")
     given(tested, 1)
     tested.place = replace(PLACE, archive_id=bytes(16))
     with pytest.raises(Refused, match="another archive"):
@@ -180,6 +182,9 @@ def test_another_archive_and_a_later_writer_are_told_apart(tested: TestedFile) -
     tested.place = replace(PLACE, sink_id=b"\2")
     with pytest.raises(Refused, match="another sink, which had this name"):
         tested.open()
+    reader = tested.read_back()
+    with contextlib.closing(reader), pytest.raises(Refused, match="another sink, which had this name"):
+        reader.position()
     tested.place = replace(PLACE, epoch=2, sink_id=b"\1")
     with pytest.raises(Fenced, match="later writer"):
         tested.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 
@@ -20,11 +21,12 @@ from tiered.errors import Corrupt, Invalid, Refused, Unavailable
 from tiered.model import MessageQueue
 from tiered.provider.memory import MemoryProvider
 from tiered.sink.base import Accepted, Placed, Sink, SinkPosition
-from tiered.sink.comparison.base import Marks, ReadBack
+from tiered.sink.comparison.base import ANOTHER_SINKS, Marks, ReadBack
 from tiered.sink.contract.checks import SinkContract
 from tiered.sink.contract.feeding import Interrupted, TestedSink
 from tiered.sink.contract.samples import Received, batch_of, message_of, ordinary
 from tiered.sink.deadletters import DeadLetters
+from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
 from tiered.sink.rocketmq.carried import ORIGINS, BrokerOrigin, came_from, carrying
 from tiered.sink.rocketmq.cluster import DestinationCluster
@@ -32,7 +34,7 @@ from tiered.sink.rocketmq.kind import BrokerKind
 from tiered.sink.rocketmq.reading import BrokerReadBack
 from tiered.sink.rocketmq.sink import BrokerSending, BrokerSink
 
-CARRIED = ("TIERED_MSG_ID", "TIERED_QUEUE", "TIERED_OFFSET", "TIERED_ORIGINS")
+CARRIED = ("TIERED_MSG_ID", "TIERED_QUEUE", "TIERED_OFFSET", "TIERED_ORIGINS", "TIERED_SINK")
 
 
 class Quick(SystemClock):
@@ -99,13 +101,13 @@ class TestBrokerSink(SinkContract):
 def test_what_is_carried_along() -> None:
     here = BrokerOrigin("C1", "b", "10.0.0.1:10911")
     there = BrokerOrigin("C2", "b", "10.0.0.2:10911")
-    first = carrying({"TAGS": "t"}, here, "ID", "Orders/3", 17)
+    first = carrying({"TAGS": "t"}, here, "ID", "Orders/3", 17, "one")
     assert first == {
         "TAGS": "t", "TIERED_MSG_ID": "ID", "TIERED_QUEUE": "Orders/3", "TIERED_OFFSET": "17",
-        "TIERED_ORIGINS": "C1/b/10.0.0.1:10911",
+        "TIERED_ORIGINS": "C1/b/10.0.0.1:10911", "TIERED_SINK": "one",
     }  # fmt: skip
-    second = carrying(first, there, "ID2", "Orders/0", 4)
-    assert second == {**first, ORIGINS: "C1/b/10.0.0.1:10911,C2/b/10.0.0.2:10911"}
+    second = carrying(first, there, "ID2", "Orders/0", 4, "two")
+    assert second == {**first, ORIGINS: "C1/b/10.0.0.1:10911,C2/b/10.0.0.2:10911", "TIERED_SINK": "two"}
     assert came_from(second, {str(here)})
     assert not came_from(second, {str(here._replace(address="10.0.0.3:10911"))})
     assert not came_from({}, {str(here)})
@@ -226,9 +228,11 @@ def test_what_is_wrong_with_an_order_is_said(cluster: FakeCluster) -> None:
 # ---- read back
 
 
-def back(cluster: FakeCluster, *, dead: DeadLetters | None = None) -> BrokerReadBack:
+def back(
+    cluster: FakeCluster, *, dead: DeadLetters | None = None, place: SinkPlace = PLACE
+) -> BrokerReadBack:
     dial = Dial(timeout_seconds=0.5)
-    return BrokerReadBack(DestinationCluster([cluster.address], Quick(), dial, 4), PLACE, Quick(), dial, dead)
+    return BrokerReadBack(DestinationCluster([cluster.address], Quick(), dial, 4), place, Quick(), dial, dead)
 
 
 def marked(parts: Iterable[Marks]) -> list[tuple[MessageQueue, int, int, int]]:
@@ -337,6 +341,21 @@ def test_files_deleted_while_they_are_read_are_said(cluster: FakeCluster) -> Non
     cluster.delete("T", 1, 50)
     assert [offset for _, offset, _, _ in marked(parts)] == list(range(50, 70))
     assert "deleted messages while they were read" in str(reader.unread())
+
+
+def test_another_sinks_messages_are_not_ours(cluster: FakeCluster) -> None:
+    """Whose a message is it says itself; one of before says nothing, and is ours."""
+    ours = given(cluster, orders(3))
+    reader = back(cluster)
+    assert marked(reader.read([T1])) == ours
+    other = back(cluster, place=replace(PLACE, sink_id=b"\6" * 16))
+    assert {origin for _, _, origin, _ in marked(other.read([T1]))} == {ANOTHER_SINKS}
+    for queue in cluster.queues["T"].values():
+        for stored in queue.sent.values():
+            stored.ext["properties"] = re.sub(r"TIERED_SINK\x01[^\x02]*", "", stored.ext["properties"])
+    assert marked(other.read([T1])) == ours
+    reader.close()
+    other.close()
 
 
 def test_dead_letters_are_read_back(cluster: FakeCluster) -> None:

@@ -33,7 +33,7 @@ from tiered.sink.rocketmq.kind import BrokerKind
 from tiered.sink.rocketmq.sink import BrokerSending, BrokerSink
 
 pytestmark = pytest.mark.broker
-CARRIED = ("TIERED_MSG_ID", "TIERED_QUEUE", "TIERED_OFFSET", "TIERED_ORIGINS")
+CARRIED = ("TIERED_MSG_ID", "TIERED_QUEUE", "TIERED_OFFSET", "TIERED_ORIGINS", "TIERED_SINK")
 _NUMBERS = itertools.count()
 BROKERS_OWN = ("WAIT", "__CRC32#", "CLUSTER", "MSG_REGION", "TRACE_ON")
 

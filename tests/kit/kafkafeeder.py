@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tests.kit.sinkscene import PLACE
 from tiered.codec.record.message import Message
@@ -17,7 +18,6 @@ from tiered.model import MessageQueue, PhysicalOffset
 from tiered.sink.base import SinkPosition
 from tiered.sink.contract.samples import batch_of, message_of
 from tiered.sink.kafka.kind import KafkaKind
-from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
 
 TOPIC = "Fed"
@@ -54,7 +54,7 @@ def feed(
         while line == halt:
             signal.pause()
 
-    place = SinkPlace(PLACE.archive_id, PLACE.cluster, PLACE.broker, PLACE.epoch, order.name)
+    place = replace(PLACE, name=order.name)
     sink = KafkaKind().open(order, place)
     position = sink.position()
     nexts = {follow.next for follow in position.queues.values()} if position else set()

@@ -12,7 +12,7 @@ from tiered.provider.wrap import Wrapped
 from tiered.sink.contract.feeding import Interrupted
 from tiered.sink.kinds import SinkPlace
 
-PLACE = SinkPlace(bytes(range(16)), "DefaultCluster", "broker-a", 3, "orders")
+PLACE = SinkPlace(bytes(range(16)), "DefaultCluster", "broker-a", 3, "orders", sink_id=b"\5" * 16)
 
 
 class Breaks:

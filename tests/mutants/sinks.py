@@ -337,9 +337,21 @@ MUTANTS = (
         "tests/scenes/test_sink_verify.py::test_what_the_broker_lost_and_what_came_in_its_place_are_no_doubles",
     ),
     Mutant(
-        "tiered/sink/file/sink.py",
-        'if last.sink_id not in ("", self._place.sink_id.hex()):',
-        "if last.sink_id is None:",
+        "tiered/sink/file/manifest.py",
+        '            if there not in ("", expected):\n',
+        '            if there not in ("", expected) and whose == "archive":\n',
         "tests/contract/test_sink_file.py::test_another_archive_and_a_later_writer_are_told_apart",
+    ),
+    Mutant(
+        "tiered/sink/kafka/records.py",
+        "    return headers.get(SINK, sink.encode()) != sink.encode()\n",
+        "    return False\n",
+        "tests/unit/test_sink_kafka.py::test_a_record_says_which_sink_gave_it",
+    ),
+    Mutant(
+        "tiered/sink/comparison/comparing.py",
+        "            others = marks.origin == ANOTHER_SINKS\n",
+        "            others = marks.origin < ANOTHER_SINKS\n",
+        "tests/unit/test_sink_comparison.py::test_another_sinks_messages_are_counted_and_nothing_else",
     ),
 )

@@ -68,7 +68,7 @@ class FileKind:
     def read_back(self, order: SinkOrder, place: SinkPlace) -> ReadBack:
         """As of ``ReadableKind``."""
         made = choice_of(order, "format", FORMATS, "jsonl")
-        return FileReadBack(self._provider(order), place.name, parquet=made == "parquet")
+        return FileReadBack(self._provider(order), place, parquet=made == "parquet")
 
     def _provider(self, order: SinkOrder) -> Provider:
         location = resolve(needed(order, "location", "file:///path or s3://bucket/prefix"))

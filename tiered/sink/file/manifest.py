@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tiered.codec.checksum import crc32c
-from tiered.errors import Corrupt
+from tiered.errors import Corrupt, Refused
 from tiered.provider.base import Provider
 from tiered.sink.base import Rewound, SinkPosition
 from tiered.sink.keptposition import position_of, position_value, rewound_of, rewound_value
+from tiered.sink.kinds import SinkPlace
 
 FORMAT = 1
 
@@ -42,6 +43,18 @@ class FileManifest:
     files: tuple[GivenFile, ...] = ()
     rewound: tuple[Rewound, ...] = ()
     sink_id: str = ""
+
+    def check_owner(self, place: SinkPlace, location: str) -> None:
+        """``Refused`` where it is of another archive, or of a sink that had this name before."""
+        wanted, found = (place.archive_id.hex(), place.sink_id.hex()), (self.archive_id, self.sink_id)
+        for whose, expected, there in zip(
+            ("archive", "sink, which had this name"), wanted, found, strict=True
+        ):
+            if there not in ("", expected):
+                raise Refused(
+                    f"the files at this location are of another {whose}", location=location, expected=expected,
+                    found=there, hint="add a sink of another name, or with another location",
+                )  # fmt: skip
 
     def encode(self) -> bytes:
         """As JSON."""

@@ -19,18 +19,19 @@ from tiered.sink.comparison.tables import COLUMNS, table_marks
 from tiered.sink.fields import message_values
 from tiered.sink.file.manifest import FileManifest, GivenFile, Manifests
 from tiered.sink.keptposition import laid_over
+from tiered.sink.kinds import SinkPlace
 
 _AT_ONCE = 4_096
 
 
 class FileReadBack:
-    """Of one sink, below its ``name``. ``parquet``: what the order says now; each file is read by what it is."""
+    """Of one sink, below its name. ``parquet``: what the order says now; each file is read by what it is."""
 
     ordered = True
 
-    def __init__(self, provider: Provider, name: str, *, parquet: bool) -> None:
-        self._provider, self._parquet = provider, parquet
-        self._manifests = Manifests(provider, name)
+    def __init__(self, provider: Provider, place: SinkPlace, *, parquet: bool) -> None:
+        self._provider, self._place, self._parquet = provider, place, parquet
+        self._manifests = Manifests(provider, place.name)
         self._first = 0
         self._gone = self._broken = 0
 
@@ -38,6 +39,7 @@ class FileReadBack:
         last = self._manifests.last()
         if last is None:
             return SinkPosition()
+        last.check_owner(self._place, self._provider.url)
         position = SinkPosition()
         for number in range(last.complete, last.number):
             position = laid_over(position, self._manifests.read(number).position)

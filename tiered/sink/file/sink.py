@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tiered.archive.state.offsetmap import OffsetMap
-from tiered.errors import Conflict, Corrupt, Fenced, NotFound, Refused
+from tiered.errors import Conflict, Corrupt, Fenced, NotFound
 from tiered.model import MessageQueue
 from tiered.provider.base import Provider
 from tiered.sink.base import Accepted, Rewound, SafePoint, SinkBatch, SinkPosition
@@ -95,18 +95,7 @@ class FileSink:
             return position, number
 
     def _check(self, last: FileManifest) -> None:
-        if last.archive_id != self._place.archive_id.hex():
-            raise Refused(
-                "the files at this location are of another archive", location=self._provider.url,
-                expected=self._place.archive_id.hex(), found=last.archive_id,
-                hint="give this sink another name, or another location",
-            )  # fmt: skip
-        if last.sink_id not in ("", self._place.sink_id.hex()):
-            raise Refused(
-                "the files at this location are of another sink, which had this name", location=self._provider.url,
-                expected=self._place.sink_id.hex(), found=last.sink_id,
-                hint="give this sink another name, or another location",
-            )  # fmt: skip
+        last.check_owner(self._place, self._provider.url)
         if last.epoch > self._place.epoch:
             raise Fenced(
                 "a later writer has this sink",

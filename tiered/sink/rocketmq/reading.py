@@ -23,12 +23,12 @@ from tiered.codec.remoting.frame import Command
 from tiered.errors import Corrupt, Invalid, Unavailable
 from tiered.model import MessageQueue
 from tiered.sink.base import SinkBatch
-from tiered.sink.comparison.base import Marks
+from tiered.sink.comparison.base import ANOTHER_SINKS, Marks
 from tiered.sink.comparison.content import content_of, marks_of, origin_of
 from tiered.sink.deadletters import DeadLetters
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.messages import SinkMessages, messages_of
-from tiered.sink.rocketmq.carried import MESSAGE_ID, OFFSET, ORIGINS, QUEUE, BrokerOrigin, came_from
+from tiered.sink.rocketmq.carried import MESSAGE_ID, OFFSET, ORIGINS, QUEUE, SINK, BrokerOrigin, came_from
 from tiered.sink.rocketmq.cluster import DestinationCluster
 
 GROUP = "TOOLS_CONSUMER"
@@ -41,7 +41,7 @@ _PAUSE_SECONDS = 0.1
 _MOVED = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )
-_LEFT_OUT = frozenset({MESSAGE_ID, QUEUE, OFFSET, ORIGINS, "UNIQ_KEY"})
+_LEFT_OUT = frozenset({MESSAGE_ID, QUEUE, OFFSET, ORIGINS, SINK, "UNIQ_KEY"})
 """What the sink adds, and what a broker gives to a message that has none."""
 
 
@@ -75,6 +75,7 @@ class BrokerReadBack:
     ) -> None:  # fmt: skip
         self.ordered = True
         self._clock, self._dial, self._dead_letters = clock, dial, dead_letters
+        self._sink = place.short_id
         self._ours = str(BrokerOrigin(place.cluster, place.broker, ""))
         self._origins = cluster.origins()
         self._masters: dict[str, str] = {}
@@ -246,12 +247,13 @@ class BrokerReadBack:
             if place is None or place[0].topic != pulled.topic:
                 continue
             queue, offset = place
-            if self._lies.setdefault(queue, lane) != lane:
+            mine = properties.get(SINK, self._sink) == self._sink
+            if mine and self._lies.setdefault(queue, lane) != lane:
                 self._spread.add(queue)
                 self.ordered = False
             queues.append((queue.topic, queue.queue_id))
             offsets.append(offset)
-            origins.append(origin_of(properties.get(MESSAGE_ID, "")))
+            origins.append(origin_of(properties.get(MESSAGE_ID, "")) if mine else ANOTHER_SINKS)
             contents.append(_content(body_of.content, properties))
         return marks_of(queues, offsets, origins, contents)
 

@@ -120,7 +120,8 @@ class BrokerSink:
                 self._came_back += 1
                 continue
             carried = carrying(
-                message.properties, origin, message.message_id, f"{message.topic}/{message.queue_id}", message.queue_offset
+                message.properties, origin, message.message_id, f"{message.topic}/{message.queue_id}", message.queue_offset,
+                self._place.short_id,
             )  # fmt: skip
             leaving = Leaving(row, message, properties_text(carried, NEW_MESSAGE))
             if message.sys_flag & SYS_INNER_BATCH:
