@@ -235,7 +235,7 @@ MUTANTS = (
     ),
     Mutant(
         _ANSWERS,
-        "        elif operation in self._named:",
+        "        elif answer in self._named:",
         "        elif False:",
         f"{_LIES} -k answers_of_stores",
     ),

@@ -176,3 +176,13 @@ def test_listings_of_long_ago_hide_nothing_and_lose_nothing(growing: World) -> N
     assert growing.run().code == 0
     assert growing.readable() == growing.sent
     assert growing.ask("verify --deep").code == 0
+
+
+def test_an_absence_at_a_start_is_measured_by_what_the_store_showed_when_it_was_probed(growing: World) -> None:
+    """Another store behind the address, without this archive and without names for its requests."""
+    for verbs in (["get"], ["head"]):
+        growing.send(1)
+        with growing.fake.bent(s3lies.told_to(verbs, lambda request, act: error(404, "NoSuchKey"))):
+            done = growing.run()
+        assert done.code == (4 if verbs == ["get"] else 0), done.err
+    assert "gave before" in done.err

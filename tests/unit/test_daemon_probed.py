@@ -11,10 +11,12 @@ import pytest
 from tests.kit.storefakes import Ignoring, Scripted
 from tiered.clock import ManualClock
 from tiered.daemon import probed
-from tiered.daemon.probed import MAX_STORES, PROBED_FILE, probe_once
+from tiered.daemon.probed import MAX_STORES, PROBED_FILE, expect_as_probed, probe_once
 from tiered.errors import Refused
 from tiered.metrics import Metrics
+from tiered.provider.base import Capabilities
 from tiered.provider.memory import MemoryProvider
+from tiered.provider.s3answers import StoreAnswers
 from tiered.provider.wrap import Wrapped
 from tiered.settings import Archive, Settings, Store
 
@@ -130,6 +132,24 @@ def test_a_file_of_another_form_is_no_knowledge(starts: Starts, text: str) -> No
     assert starts.asked > 200
     starts.start()
     assert starts.asked == 0
+
+
+def test_what_the_store_showed_is_expected_by_the_next_process(starts: Starts) -> None:
+    class Shown(Wrapped):
+        answers = StoreAnswers()
+
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(self.inner.capabilities, manners=self.answers)
+
+    Shown.answers.expect(["GetObject 404"])
+    starts.start(fake=Shown)
+    Shown.answers = StoreAnswers()
+    later = Shown(MemoryProvider("", starts.clock))
+    expect_as_probed(later, with_store(region="eu-west-1"), starts.state)
+    assert Shown.answers.shown == []
+    expect_as_probed(later, SETTINGS, starts.state)
+    assert Shown.answers.shown == ["GetObject 404"]
 
 
 def test_so_many_stores_are_remembered_and_no_more(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:

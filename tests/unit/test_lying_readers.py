@@ -21,7 +21,7 @@ from tiered.provider.s3 import S3Provider
 LIES = [lie for lie in s3lies.LIES if not lie.startswith("403 ") or lie in ("403 ExpiredToken", "403 HTML")]
 
 
-TRUTHS = ("no ETag, no id", "range ignored", "200 for a range, bare", "200 for a range")
+TRUTHS = ("range ignored", "200 for a range, bare", "200 for a range")
 """What is right all the same."""
 
 

@@ -75,6 +75,7 @@ VERBS: dict[str, Ask] = {
 """Ask, and say whether what was answered is so."""
 
 NOT_SEEN = {
+    ("swallowed", "head"): "nothing is built on the length alone",
     ("swallowed", "put"): "archives read back before the hold lets go",
     ("swallowed", "delete"): "deletions look again",
     ("short", "head"): "nothing is built on the length alone",
@@ -98,7 +99,7 @@ def answered(ask: Ask, s3: S3Provider, fake: FakeS3) -> str:
 def test_what_is_answered_is_so_or_unknown(fake: FakeS3, s3: S3Provider, lie: str) -> None:
     s3.delete("probe/1")  # as the probe does: the store shows what its answers look like
     believed = []
-    told = s3lies.told_to(["put", "delete"] if lie == "swallowed" else (), s3lies.LIES[lie])
+    told = s3lies.told_to((), s3lies.LIES[lie])
     for verb, ask in VERBS.items():
         fake.objects.delete("root/new")
         fake.objects.put("root/there", [BODY], create_only=False)
@@ -181,6 +182,56 @@ def test_an_identity_that_comes_short_is_no_damage_and_one_that_is_short_is(
         s3.put(keys.identity, [whole[:left]], create_only=False)
         with pytest.raises(Corrupt):
             read_identity(s3, keys)
+
+
+def nothing_known(request: Request, act: Callable[[], Answer]) -> Answer:
+    """200 and something, as a whole object with an ETag and a request id."""
+    return Answer(200, {**NAMED, "ETag": '"1"'}, b'{"please": "log in"}')
+
+
+@pytest.mark.parametrize("lie", [nothing_known, s3lies.swallowed, s3lies.page], ids=lambda lie: lie.__name__)
+@pytest.mark.parametrize("verbs", [(), ("get", "range", "head")], ids=["all", "reads"])
+def test_an_identity_of_somebody_else_is_no_damage(
+    fake: FakeS3, s3: S3Provider, lie: s3lies.Bend, verbs: tuple[str, ...]
+) -> None:
+    keys = ArchiveKeys("c", "b")
+    s3.put(keys.identity, [ArchiveIdentity(b"i" * 16, "c", "b", 1).encode()])
+    with fake.bent(s3lies.told_to(verbs, lie)), pytest.raises(Unavailable):
+        read_identity(s3, keys)
+
+
+def test_no_bytes_are_an_object_if_the_listing_says_so(fake: FakeS3, s3: S3Provider) -> None:
+    fake.objects.put("root/empty", [b""])
+    for lie in (None, s3lies.whole):  # a store that counts, and one that does not know of ranges
+        fake.bend = lie
+        assert s3.get("empty").data == b"" == s3.get("empty", 0, 100).data, lie
+    fake.bend = s3lies.told_to(["get", "range", "head"], s3lies.swallowed)
+    for start, length in ((None, None), (0, 10), (5, 10), (-5, None)):
+        with pytest.raises(Unavailable, match=f"0 bytes, where the listing has {len(BODY)}"):
+            s3.get("there", start, length)
+        with pytest.raises(Unavailable, match="0 bytes, where the listing has no such object"):
+            s3.get("the", start, length)
+
+
+def test_who_counted_all_that_came_is_not_believed_without(fake: FakeS3, s3: S3Provider) -> None:
+    for _ in range(2):
+        with fake.bent(s3lies.whole):
+            assert s3.get("there").data == BODY
+        assert s3.get("there").data == BODY
+    with fake.bent(s3lies.told_to(["get"], nothing_known)), pytest.raises(Unavailable, match="listing"):
+        s3.get("there")
+
+
+def test_a_range_that_is_there_is_not_said_to_be_none(fake: FakeS3, s3: S3Provider) -> None:
+    def bend(request: Request, act: Callable[[], Answer]) -> Answer:
+        told = error(416, "InvalidRange")
+        return replace(told, headers={**told.headers, "Content-Range": f"bytes */{len(BODY)}"})
+
+    with fake.bent(bend):
+        for start, length in ((None, None), (0, 10), (len(BODY) - 1, 10), (-5, None)):
+            with pytest.raises(Unavailable, match="no bytes from"):
+                s3.get("there", start, length)
+        assert s3.get("there", len(BODY), 10).data == b""
 
 
 def test_the_probe_notices_a_store_that_proves_no_put(fake: FakeS3, s3: S3Provider) -> None:
@@ -311,6 +362,14 @@ def test_the_answers_of_stores_are_taken() -> None:
     answers.judge("DeleteObject", 204, NAMED, b"")
     with pytest.raises(ForeignAnswer):  # it names its requests, as was seen
         answers.judge("DeleteObject", 204, {}, b"")
+    answers.judge("GetObject", 404, NAMED, ABSENT)
+    later = StoreAnswers()
+    later.judge("GetObject", 404, {}, ABSENT)
+    later.expect(answers.shown)
+    for again in (answers, later):
+        again.judge("GetObject", 206, {"ETag": '"1"', "Content-Length": "9"}, None)  # of these none was seen
+        with pytest.raises(ForeignAnswer, match="gave before"):
+            again.judge("GetObject", 404, {}, ABSENT)
 
 
 OTHER_BYTES: dict[str, tuple[int, str | int]] = {

@@ -29,7 +29,7 @@ from tiered.archive.state.cached import open_fold
 from tiered.backoff import Backoff
 from tiered.clock import Clock
 from tiered.daemon.outages import PROBE, Outages, Watched
-from tiered.daemon.probed import probe_once
+from tiered.daemon.probed import expect_as_probed, probe_once
 from tiered.errors import Invalid, NotFound, Refused, Unavailable
 from tiered.metadata.base import MetadataStore
 from tiered.metrics import Metrics
@@ -107,6 +107,7 @@ def open_parts(
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
     name = known_name(provider, keys.root)
     known = has_known_archive(state, name)
+    expect_as_probed(provider, settings, state)
     with _worked_before(known):
         found = _found_identity(provider, keys, state)
         if found is None and not create:

@@ -41,10 +41,18 @@ _OF_A_STORE = (
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The findings of an earlier probe, and this host's time of it."""
+    """The findings of an earlier probe, this host's time of it, and what the store's answers had in common (``Manners``)."""
 
     findings: tuple[Finding, ...]
     probed_ms: int
+    shown: tuple[str, ...]
+
+
+def expect_as_probed(provider: Provider, settings: Settings, state: Path) -> None:
+    """Have the first answer of this process measured by what the store's answers showed when it was probed."""
+    known = _load(state / PROBED_FILE).get(_mark(settings))
+    if known is not None and provider.capabilities.manners is not None:
+        provider.capabilities.manners.expect(known.shown)
 
 
 def probe_once(
@@ -60,7 +68,8 @@ def probe_once(
     known = stores.get(mark)
     fresh = known is None or not 0 <= now_ms - known.probed_ms < settings.archive.probe_interval_ms
     if known is None or fresh:
-        known = _Known(probe(provider, clock, prefix=root).findings, now_ms)
+        findings, manners = probe(provider, clock, prefix=root).findings, provider.capabilities.manners
+        known = _Known(findings, now_ms, () if manners is None else tuple(manners.shown))
     for finding in known.findings:
         metrics.refuted.labels(finding.capability).set(0 if finding.held else 1)
     report = ProbeReport(provider.url, known.findings, 0, 0.0)
@@ -85,7 +94,11 @@ def _load(path: Path) -> dict[str, _Known]:
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         stores: dict[str, Any] = json.loads(path.read_text())
         return {
-            mark: _Known(tuple(Finding(**finding) for finding in known["findings"]), int(known["probed_ms"]))
+            mark: _Known(
+                tuple(Finding(**finding) for finding in known["findings"]),
+                int(known["probed_ms"]),
+                tuple(map(str, known["shown"])),
+            )
             for mark, known in stores.items()
         }
     return {}

@@ -10,7 +10,7 @@ or dot segments, each segment ≤ 100 bytes (DESIGN.md, "Object keys"). A key th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -139,6 +139,19 @@ class Uploads(Protocol):
         ...
 
 
+class Manners(Protocol):
+    """A driver that knows its store's answers from a stranger's by what the store showed."""
+
+    @property
+    def shown(self) -> Sequence[str]:
+        """What the answers so far have in common."""
+        ...
+
+    def expect(self, shown: Iterable[str]) -> None:
+        """What an earlier process was ``shown`` is seen already."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a driver promises, which the probe tries to refute; and what it can do beside the verbs of a provider."""
@@ -154,6 +167,7 @@ class Capabilities:
     uploads: Uploads | None = None
     lifecycle: Lifecycle | None = None
     encryptor: Encryptor | None = None
+    manners: Manners | None = None
     delete_keys: int = 1
     """Keys that one request of ``delete_many`` takes."""
 

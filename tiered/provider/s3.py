@@ -26,7 +26,15 @@ from tiered.provider.base import Capabilities, Fetched, Stored, UnfinishedUpload
 from tiered.provider.body import JOIN_BYTES, CutStream, PartsStream, body_length, digest, joined, split
 from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one, not_deleted
 from tiered.provider.naming import check_key, check_prefix, check_range
-from tiered.provider.s3answers import ForeignAnswer, StoreAnswers, of_range, require_object, require_progress
+from tiered.provider.s3answers import (
+    ForeignAnswer,
+    StoreAnswers,
+    of_range,
+    require_listed,
+    require_no_bytes,
+    require_object,
+    require_progress,
+)
 from tiered.provider.s3client import (
     Boto3Error,
     from_transport,
@@ -105,6 +113,7 @@ class S3Provider:
             locker=self,
             uploads=self,
             lifecycle=self,
+            manners=self._answers,
             delete_keys=1 if self._store.object_lock else BATCH_KEYS,
         )
 
@@ -285,17 +294,23 @@ class S3Provider:
                 if status_of(error.response) != 416:
                     raise
                 # The range starts at or behind the end: an answer, not an error.
-                total = _CONTENT_RANGE.match(headers_of(error.response).get("content-range", ""))
-                return Fetched(b"", int(total[3]) if total else None, self._date_ms(error.response))
+                told = _CONTENT_RANGE.match(headers_of(error.response).get("content-range", ""))
+                total = int(told[3]) if told else None
+                require_no_bytes(first, count, total)
+                return Fetched(b"", total, self._date_ms(error.response))
             with response["Body"] as body:
                 found = response, body.read()
         response, data = found
         date_ms = self._date_ms(response)
         modified_ms = _ms(response.get("LastModified"), date_ms)
         stated = response.get("ContentRange")
+        if stated is None and (not data or (whole and self._answers.counts_all)):
+            page = client.list_objects_v2(Bucket=self._bucket, Prefix=name, MaxKeys=1)
+            require_listed(page, name, len(data))
         if stated is None and whole:
             require_object(data)
             return Fetched(data, len(data), date_ms, modified_ms)
+        self._answers.counts_all |= whole
         if stated is None:  # all of it came, or what was asked for without a word of that
             stated = int(client.head_object(Bucket=self._bucket, Key=name)["ContentLength"])
         return Fetched(*of_range(first, count, data, stated), date_ms, modified_ms)

@@ -8,7 +8,7 @@ The events of botocore ask here before an answer is parsed (``heard``); what rea
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +34,8 @@ _ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>)?\s*(?:<!--.*?-->\s*
 _MEANT = (401, 403, 407, 408, 429)
 _EMPTY = ("DeleteObject", "AbortMultipartUpload", "HeadObject", "HeadBucket")
 """What is answered without a body: by who names the request alone."""
+_BUILT_ON = (200, 204, 206, 404)
+"""What says that something happened, or is not there."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -42,10 +44,23 @@ class ForeignAnswer(ValueError):
 
 
 class StoreAnswers:
-    """Judges the answers of one store, and remembers which of them name their request. Thread-safe."""
+    """Judges the answers of one store by what its answers showed before. Thread-safe.
+
+    ``counts_all``: whether a read of all of an object was answered with a Content-Range: one without is another's, or cached.
+    """
 
     def __init__(self) -> None:
+        self.counts_all = False
         self._named: set[str] = set()
+
+    @property
+    def shown(self) -> list[str]:
+        """Which answers name their request: another process may ``expect`` so."""
+        return sorted(self._named)
+
+    def expect(self, shown: Iterable[str]) -> None:
+        """Take it for seen."""
+        self._named.update(shown)
 
     def heard(self, operation_model: Any, response_dict: Mapping[str, Any], **_: Any) -> None:
         """For botocore's event ``before-parse.s3``."""
@@ -80,12 +95,16 @@ class StoreAnswers:
             raise ForeignAnswer(f"{status} with a body of {len(body)} bytes, where none is due")
         if operation in _EMPTY:
             self._require_name(operation, headers)
+        elif status in _BUILT_ON:
+            self._require_name(f"{operation} {status}", headers)
 
-    def _require_name(self, operation: str, headers: Mapping[str, str]) -> None:
+    def _require_name(self, answer: str, headers: Mapping[str, str]) -> None:
         if identified(headers):
-            self._named.add(operation)
-        elif operation in self._named:
-            raise ForeignAnswer("no request id, which the store gave before")
+            self._named.add(answer)
+        elif answer in self._named:
+            raise ForeignAnswer(
+                "no request id, which the store gave before; if it no longer does, delete the file probed under state.directory"
+            )
 
 
 def identified(headers: Mapping[str, str]) -> bool:
@@ -121,10 +140,26 @@ def of_range(first: int, count: int | None, data: bytes, stated: str | int) -> t
     return (data if came == (begin, end) else data[begin:end]), total
 
 
+def require_no_bytes(first: int, count: int | None, total: int | None) -> None:
+    """``ForeignAnswer`` for a range that is said not to be there, and is."""
+    begin, end = (0, 0) if total is None else slice_range(first, count, total)
+    if begin < end:
+        raise ForeignAnswer(f"no bytes from {begin} to {end}, of {total}")
+
+
 def require_object(data: bytes) -> None:
     """``ForeignAnswer`` for an error of S3's that came with the status of a success: a proxy that changes the status."""
     if _root(data[:1024]) == "Error":
         raise ForeignAnswer("an error in XML, where an object is due")
+
+
+def require_listed(page: Mapping[str, Any], name: str, length: int) -> None:
+    """``ForeignAnswer`` unless the listing that begins at ``name`` has it with this length: bytes that nothing else vouches for
+    are an object's only if the listing, which is in XML, says so."""
+    sizes = [int(entry["Size"]) for entry in page.get("Contents", ()) if entry["Key"] == name]
+    if sizes != [length]:
+        listed = f"{sizes[0]}" if sizes else "no such object"
+        raise ForeignAnswer(f"{length} bytes, where the listing has {listed}")
 
 
 def require_progress(page: Mapping[str, Any], rows: str, name: str, asked: Mapping[str, Any]) -> str | None:

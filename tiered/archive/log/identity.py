@@ -104,14 +104,11 @@ def is_identity_of(archive_id: bytes, data: bytes) -> bool:
 def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
     """The archive's identity, or ``NotFound``."""
     data = bytes(provider.get(keys.identity).data)
-    if data.lstrip()[:1] == b"<":  # a page of whoever stands before the store: nothing is damaged
-        raise Unavailable(
-            "what answers for the store gives a page of HTML or XML as archive.json",
-            key=keys.identity,
-            url=provider.url,
-            hint="is archive.url right, and is there a portal, a proxy or a maintenance page before the store?",
-        )
-    identity = decode_identity(data, keys.identity)
+    try:
+        identity = decode_identity(data, keys.identity)
+    except Corrupt:
+        _require_the_stores(provider, keys.identity, data)
+        raise
     if (identity.cluster, identity.broker) != (keys.cluster, keys.broker):
         raise Refused(
             "another broker's archive is stored here",
@@ -121,6 +118,19 @@ def read_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity:
             found=f"{identity.cluster}/{identity.broker}",
         )
     return identity
+
+
+def _require_the_stores(provider: Provider, key: str, data: bytes) -> None:
+    """``Unavailable`` for bytes of whoever stands before the store: nothing is damaged. A page shows it; of other bytes the
+    listing, in which the object has another length."""
+    listed = next(iter(provider.list(key, limit=1)), None)
+    if data.lstrip()[:1] == b"<" or listed is None or (listed.key, listed.length) != (key, len(data)):
+        raise Unavailable(
+            "what answers for the store gives something else as archive.json",
+            key=key, url=provider.url, expected="no object" if listed is None else f"{listed.length} bytes",
+            found=f"{len(data)} bytes: {data[:40]!r}",
+            hint="is archive.url right, and is there a portal, a proxy or a maintenance page before the store?",
+        )  # fmt: skip
 
 
 def kept_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity | None:
