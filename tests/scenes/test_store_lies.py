@@ -178,7 +178,9 @@ def test_listings_of_long_ago_hide_nothing_and_lose_nothing(growing: World) -> N
     assert growing.ask("verify --deep").code == 0
 
 
-def test_an_absence_at_a_start_is_measured_by_what_the_store_showed_when_it_was_probed(growing: World) -> None:
+def test_an_absence_at_a_start_is_measured_by_what_the_store_showed_when_it_was_probed(
+    growing: World,
+) -> None:
     """Another store behind the address, without this archive and without names for its requests."""
     with growing.fake.bent(s3lies.told_to(["get"], lambda request, act: error(404, "NoSuchKey"))):
         done = growing.run()
