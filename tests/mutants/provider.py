@@ -241,6 +241,36 @@ MUTANTS = (
     ),
     Mutant(
         _ANSWERS,
+        "        elif status in _BUILT_ON:",
+        "        elif False:",
+        f"{_LIES} -k answers_of_stores",
+    ),
+    Mutant(
+        _ANSWERS,
+        "    if sizes != [length]:",
+        "    if False:",
+        f"{_LIES} -k no_bytes_are_an_object",
+    ),
+    Mutant(
+        _ANSWERS,
+        "    if begin < end:",
+        "    if False:",
+        f"{_LIES} -k range_that_is_there",
+    ),
+    Mutant(
+        "tiered/archive/log/identity.py",
+        "        _require_the_stores(provider, keys.identity, data)\n",
+        "",
+        f"{_LIES} -k identity_of_somebody_else",
+    ),
+    Mutant(
+        "tiered/daemon/parts.py",
+        "    expect_as_probed(provider, settings, state)\n",
+        "",
+        "tests/scenes/test_store_lies.py -k absence_at_a_start",
+    ),
+    Mutant(
+        _ANSWERS,
         "    if status not in (200, 206):",
         "    if False:",
         f"{_LIES} -k somebody_else",

@@ -287,7 +287,8 @@ def test_a_key_that_is_not_there_is_one_request(fake: FakeS3, s3: S3Provider) ->
         with pytest.raises(NotFound):
             s3.get("absent", start)
     assert len(fake.requests) - before == 2
-    with fake.bent(lambda request, act: error(404, "NoSuchBucket")), pytest.raises(Invalid):
+    gone = replace(error(404, "NoSuchBucket"), headers=NAMED)
+    with fake.bent(lambda request, act: gone), pytest.raises(Invalid):
         s3.get("absent")
     page = Answer(404, {"Content-Type": "text/html"}, b"<html><Code>NoSuchKey</Code></html>")
     with fake.bent(lambda request, act: page), pytest.raises(Unavailable):
