@@ -2,14 +2,16 @@
 
 They are led over a hole (messages that the broker deleted before a daemon could archive them), over what retention trims while
 they read it, back by a reset, and, where they ask beyond the queue's end, to where the broker says. A consumer that takes
-longer than it pulls holds a part of the queue by then.
+longer than it pulls holds a part of the queue by then. And consumers that begin at a time wait while the store refuses.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,13 @@ from tests.kit import cache, remoting
 from tests.kit.broker import Broker, NameServer
 from tests.kit.client import Running, read_lines
 from tests.kit.daemonproc import CALM, Daemon, wait_for
+from tests.kit.fakes3 import FakeS3
 from tests.kit.gatewayproc import Gateway
 from tests.kit.goconsumer import GoConsumer
 from tests.kit.pop import produce
 from tests.kit.process import HURRIED
 from tests.kit.realdaemon import expire, log_end
+from tests.kit.s3lies import refused, told_to
 
 pytestmark = [pytest.mark.broker, pytest.mark.goclient, pytest.mark.slow]
 
@@ -33,6 +37,7 @@ BEFORE, HOLE, BEHIND = range(300), range(300, 320), range(320, 420)
 HANDED_OUT = sorted({*BEFORE, *BEHIND})
 GOES, STAYS, NEW = range(1000), range(1000, 1200), range(1200, 1250)
 """Of the other topic: what retention takes, what it leaves, and what the broker still has."""
+SEARCH_OFFSET, EARLIEST_TIME, SYSTEM_BUSY = 29, 32, 2
 RATE = 100
 """Messages a second. Pulls bring 32 each, and a hundred times as many a second."""
 
@@ -231,6 +236,65 @@ def test_beyond_the_end_the_broker_decides(scene: Scene) -> None:
     )
     assert (through.code, through.remark) == (direct.code, direct.remark) == (21, "OFFSET_OVERFLOW_BADLY")
     assert through.fields["nextBeginOffset"] == direct.fields["nextBeginOffset"] == str(BEHIND.stop)
+
+
+@contextmanager
+def over_s3(scene: Scene, fake: FakeS3) -> Iterator[Gateway]:
+    """A gateway over a copy of the archive in a bucket, open, of which it keeps no more than it must."""
+    root = scene.directory / "archive"
+    for path in filter(Path.is_file, root.rglob("*")):
+        fake.objects.put(f"archive/{path.relative_to(root)}", [path.read_bytes()], create_only=True)
+    settings: dict[str, Any] = {
+        "source.broker": scene.broker.name,
+        "fetch.commit_cache_bytes": 0,
+        "store.attempts": 2,
+    }
+    gateway = Gateway(
+        scene.directory, scene.broker.name_server.address,
+        f"s3://bucket/archive?endpoint={fake.endpoint}&region=us-east-1", name="gateway-s3", waits=True,
+        environment={"AWS_ACCESS_KEY_ID": "toy", "AWS_SECRET_ACCESS_KEY": "toy-secret"},
+        **settings,
+    )  # fmt: skip
+    with gateway.running():
+        gateway.child.wait_until(gateway.archive_open, 30, "the archive open")
+        yield gateway
+
+
+def test_who_begins_at_a_time_waits_while_the_store_refuses(scene: Scene) -> None:
+    """With the broker's own answer it would begin at the first message that the broker still has."""
+    since = int(time.time() * 1000) - 3_600_000
+    consumers: dict[str, Consumer] = {}
+    with FakeS3().running() as fake, over_s3(scene, fake) as gateway:
+
+        def searches() -> float:
+            name = "tiered_cold_answers_total"
+            return gateway.metric(name, outcome="retry", what="search_offset") or 0
+
+        try:
+            with fake.bent(told_to((), refused("ExpiredToken"))):
+                consumers["Go"] = GoConsumer(
+                    scene.directory, gateway.address, TOPIC, "since-go", since_ms=since
+                )
+                wait_for(lambda: searches() >= 1, "Go's search")
+                asked: dict[str, Any] = {
+                    "topic": TOPIC,
+                    "group": "since-java",
+                    "from": "timestamp",
+                    "timestamp": since,
+                }
+                consumers["Java"] = scene.java(gateway, **asked)
+                wait_for(lambda: searches() >= 5, "Java's searches, one a second")
+                for code in (SEARCH_OFFSET, remoting.MIN_OFFSET, EARLIEST_TIME):
+                    fields = {"topic": TOPIC, "queueId": "0", "timestamp": str(since)}
+                    answer = remoting.request(gateway.broker(TOPIC), code, fields)
+                    assert answer.code == SYSTEM_BUSY, answer
+                assert [consumer.taken() for consumer in consumers.values()] == [0, 0]
+            for name, consumer in consumers.items():
+                consumer.wait_taken(len(HANDED_OUT))
+                assert sorted(offsets(consumer)) == HANDED_OUT, name
+        finally:
+            for consumer in consumers.values():
+                consumer.kill()
 
 
 def test_after_a_reset_everything_comes_again(reset: dict[str, Consumer]) -> None:
