@@ -349,6 +349,12 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/provider/s3ranges.py",
+        '                self._judge.judge("GetObject", 404, response.headers, body)\n',
+        "",
+        f"{_LIES} -k one_request",
+    ),
+    Mutant(
+        "tiered/provider/s3ranges.py",
         '            self._judge.judge("GetObject", response.status_code, response.headers, None)\n',
         "",
         f"{_LIES} -k so_or_unknown",
