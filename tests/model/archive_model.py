@@ -20,6 +20,7 @@ import forgetting_scenarios
 import keeping
 import log_scenarios
 import rewind_scenarios
+import saying
 import sinking_scenarios
 from explore import explore, progress
 from pingpong import pingpong
@@ -31,6 +32,7 @@ SCENARIOS = {
     **forgetting_scenarios.S,
     **sinking_scenarios.S,
     **keeping.S,
+    **saying.S,
 }
 SHORT = (
     "core-small",
@@ -46,6 +48,7 @@ SHORT = (
     *forgetting_scenarios.SHORT,
     *sinking_scenarios.SHORT,
     *keeping.SHORT,
+    *saying.SHORT,
 )
 DAEMONS = (  # whether there may be a fence for ever, whether there may be one, and the daemons
     (False, False, {"TW": 3, "gap": 2, "beat": 0, "respawn": True}),

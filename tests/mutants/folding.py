@@ -333,7 +333,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/reader.py",
-        "            if found is None and not self.checkpoint_above(head.seq - 1):\n",
+        "            if lost and not self.checkpoint_above(head.seq - 1):\n",
         "            if False:\n",
         f"{_ARCHIVE_READER}::test_a_bucket_that_ends_before_the_cache_is_refused",
     ),
@@ -345,9 +345,33 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/log/reader.py",
-        "        if named is None:\n            return",
-        "        if True:\n            return",
+        "        if named is None and (",
+        "        if True or (",
         f"{_ARCHIVE_READER}::test_commits_lost_in_a_row_are_never_a_shorter_log",
+    ),
+    Mutant(
+        "tiered/archive/log/reader.py",
+        "        word = word_behind(self, reached) if named is None and self._hears else None\n",
+        "        word = None\n",
+        "tests/unit/test_archive_word.py::test_the_newest_commits_are_never_lost_in_silence",
+    ),
+    Mutant(
+        "tiered/archive/log/word.py",
+        "            return opening.commit.writer_id == word.writer_id and times == [word.opened_ms]\n",
+        "            return True\n",
+        "tests/unit/test_archive_word.py::test_a_word_of_another_history_says_nothing",
+    ),
+    Mutant(
+        "tiered/archive/log/word.py",
+        "            return newest.commit.epoch < word.epoch\n",
+        "            return True\n",
+        "tests/unit/test_archive_word.py::test_a_word_of_another_history_says_nothing",
+    ),
+    Mutant(
+        "tiered/archive/log/writer.py",
+        "                remove_words(self.reader, head.epoch)\n",
+        "                pass\n",
+        "tests/unit/test_archive_word.py::test_a_word_of_later_epochs_that_were_lost_whole_goes_with_the_next_claim",
     ),
     Mutant(
         "tiered/archive/log/writer.py",

@@ -13,6 +13,7 @@ import pytest
 from tests.kit.assemble import KEYS, Counting, memory, open_log, put
 from tiered.archive.ahead import AHEAD_BYTES, MOST_AHEAD, MOST_KNOWN, read_numbers
 from tiered.archive.checkpoint.store import checkpoint_keys, write_checkpoint
+from tiered.archive.keys import BEAT_PREFIX
 from tiered.archive.log import reader as reader_module
 from tiered.archive.log.asof import commit_at
 from tiered.archive.log.identity import ArchiveIdentity
@@ -75,7 +76,8 @@ def test_the_end_is_a_404_and_then_a_listing(store: Counting, clock: ManualClock
     assert log.reader.fold(fresh, seen.append) == log.tip
     assert seen == [0, 1, 2, 3]
     end = [("get", KEYS.commit(4)), ("list", KEYS.checkpoint_prefix)]
-    assert store.calls[-3:] == [*end, ("list", KEYS.commit_prefix)], "and no commit behind lost ones"
+    behind = [("list", KEYS.commit_prefix), ("list", KEYS.key(BEAT_PREFIX))]
+    assert store.calls[-4:] == [*end, *behind], "and no commit behind lost ones"
     assert pairs(fresh) == pairs(log.store)
 
 

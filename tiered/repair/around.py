@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from tiered.archive.checkpoint.store import checkpoint_keys, load_checkpoint, read_manifest
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.log.word import Word
 from tiered.archive.read.strays import Stray, inline_stray, read_stray, strangers
 from tiered.archive.state.view import ArchiveState
 from tiered.codec.format.commit import COMMIT_FOOTER_BYTES, decode_commit_footer
@@ -36,6 +37,8 @@ class Surroundings:
         local: Later | None,
         random_bytes: Callable[[int], bytes],
     ) -> None:
+        self.word: Word | None = None
+        """What the last writer said of the newest commits, if they are lost."""
         self._provider = provider
         self._keys = keys
         self._identity = identity
@@ -74,6 +77,12 @@ class Surroundings:
                 found = self._reader.read(number)
                 if found is not None:
                     yield found.commit
+        yield from self._said(seq + FOLLOWING)
+
+    def _said(self, last: int) -> Iterator[Commit]:
+        """The writer's word, if it lies behind commits up to ``last``."""
+        if self.word is not None and self.word.seq <= last:
+            yield self.word.following(self._identity.archive_id)
 
     def behind(self, seq: int, last: int, damaged: AbstractSet[int]) -> Iterator[Commit]:
         """All commits behind one up to ``last`` that can be read; ``damaged`` ones among them are left out."""
@@ -82,6 +91,7 @@ class Surroundings:
             found = None if number in unread else self._reader.read(number)
             if found is not None:
                 yield found.commit
+        yield from self._said(last)
 
     def end(self, seq: int) -> int:
         """The last commit behind ``seq`` that can be read without a hole."""

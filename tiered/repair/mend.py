@@ -18,8 +18,10 @@ from tiered.archive.fold.apply import apply
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.log.named import last_named
 from tiered.archive.log.planned import Place
 from tiered.archive.log.shadow import difference
+from tiered.archive.log.word import word_behind
 from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.strays import Stray
 from tiered.archive.read.verify import first_needed, read_log
@@ -84,7 +86,7 @@ class Mender:
         self._local = Later("the local state", ArchiveState(local), head) if ours and local and head else None
         self._around = Surroundings(provider, keys, identity, self._reader, self._local, random_bytes)
         self._broken: list[tuple[int, Corrupt]] = []
-        self._newest = -1
+        self._newest = self._end = -1
         self._tries = 0
 
     def plan(self, progress: Callable[[int], None] = lambda seq: None) -> list[Step]:
@@ -93,6 +95,7 @@ class Mender:
         newest = -1 if saved is None else checkpoint_number(saved)
         known = max(newest, -1 if self._local is None else self._local.head.seq)
         broken: list[tuple[int, Corrupt]] = []
+        self._around.word = word = word_behind(self._reader, last_named(self._provider, self._keys))
         first = first_needed(self._reader, 0 if self._local is None else self._local.head.floor)
         for seq, found, damage in read_log(self._reader, first, known):
             progress(seq)
@@ -100,6 +103,7 @@ class Mender:
                 broken.append((seq, damage))
             newest = max(newest, seq) if found is not None or self._reader.is_there(seq) else newest
         self._broken, self._newest, self._tries = broken, newest, 0
+        self._end = newest if word is None else max(newest, word.seq)
         steps: list[Step] = []
         while len(steps) < len(broken):
             steps += self._chain(len(steps)) or [self._alone(len(steps))]
@@ -300,7 +304,7 @@ class Mender:
             return
         damaged = {number for number, _ in self._broken}
         for last in dict.fromkeys((until, None)):  # other damage may hide what a queue was then, or not
-            behind = self._around.behind(seq, self._newest if last is None else last, damaged)
+            behind = self._around.behind(seq, self._end if last is None else last, damaged)
             edits_left = lose(state, strays, look_behind(behind, head.lineage))
             if edits_left is not None:
                 yield _REST, edits_left

@@ -1,6 +1,7 @@
 """Beats: small objects by which the writer of an archive shows that it lives while it has nothing to commit.
 
-They are for those who wait, and prove nothing: that one writer alone commits is the business of create-only commits. A commit
+They are for those who wait, and prove nothing: that one writer alone commits is the business of create-only commits. What
+each says of the log, the writer's word, is for those who read it (``word``). A commit
 is a sign of life itself, so a busy writer puts no beat. The last beat, a **goodbye**, says that the writer has ended; it names
 the commit that it was said behind, and is void once another one is there. Idle cost: a put, a delete and a look for the next
 commit each ``interval_seconds`` (deploy/costs.md).
@@ -13,13 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tiered.archive.keys import BEAT_PREFIX, ArchiveKeys, BeatKey, parse
+from tiered.archive.log.word import Word, encode_word
 from tiered.archive.state.values import Head
 from tiered.clock import Clock
-from tiered.codec.summedline import encode_line
 from tiered.errors import Conflict, Fenced, TieredError
 from tiered.provider.base import Provider, Stored
 from tiered.settings.writing import SHORTEST_WAIT_MS
-from tiered.version import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from tiered.archive.log.writer import CommitLog
@@ -55,6 +55,10 @@ class LastBeat:
     def ends(self, head: Head) -> bool:
         """Whether the writer of ``head`` has ended, and committed nothing since it said so."""
         return self.key.ended_at == head.commit_id
+
+    def ends_behind(self, lost: Word) -> bool:
+        """Whether it is the goodbye that said so of commits that are lost."""
+        return self.key.ended_at == lost.commit_id
 
 
 def last_beat(provider: Provider, keys: ArchiveKeys, epoch: int) -> LastBeat | None:
@@ -140,7 +144,7 @@ class Beats:
 
     def _put(self, head: Head, ended_at: bytes | None) -> None:
         reader = self._log.reader
-        line = encode_line({"format": FORMAT_VERSION, "host": head.host, "written_ms": self._clock.now_ms()})
+        line = encode_word(head, self._clock.now_ms())
         for _ in range(_MOST_TRIES):
             self._number += 1
             try:

@@ -38,6 +38,11 @@ def first_behind(provider: Provider, keys: ArchiveKeys, seq: int) -> int | None:
     return next((found for found, _ in _listed_behind(provider, keys, seq)), None)
 
 
+def last_named(provider: Provider, keys: ArchiveKeys) -> int:
+    """The last commit that is named, -1 if none is; a listing of all."""
+    return max((found for found, _ in _listed_behind(provider, keys, -1)), default=-1)
+
+
 def _listed_behind(provider: Provider, keys: ArchiveKeys, seq: int) -> Iterator[tuple[int, Stored]]:
     """Commits that the listing names behind ``seq``, ascending; all for -1."""
     after = keys.commit(seq) if seq >= 0 else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.log.named import commits_listed
@@ -17,6 +17,7 @@ from tiered.archive.log.planned import PlannedCommit
 from tiered.archive.log.reader import LogReader, commits_lost
 from tiered.archive.log.resending import Resending
 from tiered.archive.log.standin import stand_in
+from tiered.archive.log.word import word_behind
 from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
@@ -128,22 +129,32 @@ class CommitReadBack:
             self._seen()
 
     def forget_lost_end(self, store: MetadataStore, has_all: HasAll) -> bool:
-        """At a start: whether the bucket lacks the newest commits of the local fold, and their messages can be archived again.
-        ``store`` is empty then.
+        """At a start: whether the bucket lacks the newest commits of the local fold, or of the last writer's word, and their
+        messages can be archived again. ``store`` is empty then.
 
         A process that is killed before it looked leaves no more than may be in hand, and their messages in the hold. More is
         nothing that a store never kept: what is missing then was there, and the fold is refused as before.
         """
         reader, seen = self._reader, ArchiveState(store).head()
-        if seen is None or seen.archive_id != reader.identity.archive_id:
+        if seen is not None and (seen.archive_id != reader.identity.archive_id or self._has(seen.seq)):
+            seen = None
+        word = word_behind(reader, -1)
+        if seen is None and (word is None or self._has(word.seq)):
             return False
-        if reader.read(seen.seq) is not None or reader.checkpoint_above(seen.seq - 1):
+        end = LogReader(reader.provider, reader.keys, reader.identity, hears=False).fold(
+            PartialStore(Scope({}))
+        )
+        word = None if end is None else word_behind(reader, end.seq)
+        if seen is None and end is not None and word is not None and word.progress is not None:
+            progress = {**end.progress, word.progress.lineage: word.progress}
+            seen = replace(end, seq=word.seq, lineage=word.progress.lineage, progress=progress)
+        if end is None or seen is None:
             return False
-        end = LogReader(reader.provider, reader.keys, reader.identity).fold(PartialStore(Scope({})))
-        if end is None or not 0 < seen.seq - end.seq <= READ_BACK_COMMITS or not has_all(end, seen):
+        if not 0 < seen.seq - end.seq <= READ_BACK_COMMITS or not has_all(end, seen):
             return False
+        reader.answered = word
         store.clear()
-        store.cleared = f"commits {end.seq + 1} to {seen.seq} of it are not in the bucket"
+        store.cleared = f"commits {end.seq + 1} to {seen.seq} are not in the bucket"
         vanished = Unavailable(
             "the store does not have the newest commits that it had answered for: their messages are archived again",
             key=reader.keys.commit(end.seq + 1), expected=f"commits {end.seq + 1} to {seen.seq}", found="nothing",
@@ -151,6 +162,12 @@ class CommitReadBack:
         )  # fmt: skip
         self._resending.events.read_back(vanished)
         return True
+
+    def _has(self, seq: int) -> bool:
+        """Whether the bucket has a commit, or what stands for it."""
+        reader = self._reader
+        there = reader.read(seq) is not None or reader.checkpoint_above(seq - 1)
+        return there or stand_in(reader, seq) is not None
 
     def look_for_holes(self, head: Head | None) -> None:
         """At a start: tell of commits that the local fold has and the bucket lacks, although later ones are there.

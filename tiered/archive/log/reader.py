@@ -2,7 +2,7 @@
 
 The rules are DESIGN.md, "Opening", "Reading the log": the end is a 404 and then a listing of ``checkpoint/``
 that shows none above; a commit that does not fit is first answered by starting again from the newest checkpoint. A listing of
-commits that names a later one, however much later, says that it was a hole and not the end.
+commits that names a later one, however much later, says that it was a hole and not the end; so does the word of its writer.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tiered.archive.log.again import KeptCommits, ReadCommit
 from tiered.archive.log.identity import ArchiveIdentity, is_identity_of
 from tiered.archive.log.named import commits_named, first_behind
 from tiered.archive.log.standin import stand_in
+from tiered.archive.log.word import Word, word_behind
 from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.recentqueues import Planning, RecentQueues
 from tiered.archive.state.scope import EVERYTHING
@@ -82,15 +83,25 @@ class LogReader:
     """
 
     def __init__(
-        self, provider: Provider, keys: ArchiveKeys, identity: ArchiveIdentity, clock: Clock | None = None
+        self,
+        provider: Provider,
+        keys: ArchiveKeys,
+        identity: ArchiveIdentity,
+        clock: Clock | None = None,
+        *,
+        hears: bool = True,
     ) -> None:
-        """``clock``: by which an end that does not move is looked behind now and then."""
+        """``clock``: by which an end that does not move is looked behind now and then. ``hears``: whether the writer's word
+        counts, which may know of commits that are not there."""
         self.provider = provider
         self.keys = keys
         self.identity = identity
         self._lost: dict[int, ReadCommit] = {}  # what stands for commits whose keys are gone
         self._seen: _Seen | None = None
         self._clock = clock or SystemClock()
+        self._hears = hears
+        self.answered: Word | None = None
+        """A word that counts no more: the messages of the commits that it speaks of are archived again."""
         self._looked: _Looked | None = None
         self._kept = KeptCommits()
         guard(provider, keys.identity, partial(is_identity_of, identity.archive_id))
@@ -181,18 +192,20 @@ class LogReader:
                 return head
 
     def goes_on_behind(self, head: Head | None) -> bool:
-        """Whether the log goes on behind ``head``, by a listing of its commits; what stands for a lost one is read from now on.
+        """Whether the log goes on behind ``head``, by a listing of its commits, or by its writer's word; what stands for a lost
+        one is read from now on.
 
         ``Corrupt`` if nothing stands for it: a log that lost commits is never taken for a shorter one.
         """
         reached = -1 if head is None else head.seq
         named = first_behind(self.provider, self.keys, reached)
-        if named is None:
+        word = word_behind(self, reached) if named is None and self._hears else None
+        if named is None and (word is None or word == self.answered):
             return False
         if self.read(reached + 1) is None:  # else it was written meanwhile
             found = stand_in(self, reached + 1)
             if found is None:
-                raise commits_lost(self.keys, reached + 1, named)
+                raise commits_lost(self.keys, reached + 1, named, word)
             self._lost[reached + 1] = found
         return True
 
@@ -318,7 +331,8 @@ class LogReader:
             if found is not None and found.commit.commit_id == head.commit_id:
                 self._saw(store, found.date_ms)
                 return
-            if found is None and not self.checkpoint_above(head.seq - 1):
+            lost = found is None and stand_in(self, head.seq) is None
+            if lost and not self.checkpoint_above(head.seq - 1):
                 raise Refused(
                     "the archive ends before what this machine has seen of it: commits are missing from the bucket",
                     hint="restore the bucket; or delete the local state directory to accept the bucket as it is",
@@ -420,13 +434,13 @@ class LogReader:
         return _Reached(seq, date_ms)
 
 
-def commits_lost(keys: ArchiveKeys, first: int, named: int) -> Corrupt:
-    """Commits from ``first`` on are not there, although ``named`` is."""
-    last = max(first, named - 1)
+def commits_lost(keys: ArchiveKeys, first: int, named: int | None, word: Word | None = None) -> Corrupt:
+    """Commits from ``first`` on are not there, although ``named`` is, or their writer said that they were."""
+    last = max(first, named - 1) if named is not None else first if word is None else word.seq
     return Corrupt(
-        "commits are missing from the log, although later ones are there",
+        f"commits are missing from the log, although {'later ones are' if word is None else 'their writer saw them'} there",
         key=keys.commit(first), expected=f"commit {first}" if first == last else f"commits {first} to {last}",
-        found=f"nothing; the next one is commit {named}",
+        found="nothing" if named is None else f"nothing; the next one is commit {named}",
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from tiered.archive.log.planned import Place, PlannedCommit
 from tiered.archive.log.readback import CommitReadBack
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.resending import Resending, Result
+from tiered.archive.log.word import remove_words
 from tiered.archive.state.forgotten import FORGOTTEN_QUEUES
 from tiered.archive.state.layers import Changes, Overlay, store_changes
 from tiered.archive.state.recentqueues import RECENT_QUEUES, Planning, RecentQueues
@@ -164,7 +165,8 @@ class CommitLog:
         if found is None:
             return Sighting(1)
         beat = last_beat(provider, keys, head.epoch)
-        if beat is not None and beat.ends(head):
+        answered = self.reader.answered
+        if beat is not None and (beat.ends(head) or (answered is not None and beat.ends_behind(answered))):
             return GONE
         if found.last_modified_ms is None:
             sign = head.commit_id if beat is None else beat.stored.key.encode()
@@ -215,6 +217,8 @@ class CommitLog:
             reach(CrashPoint.AFTER_OPEN_EPOCH)
             head = self.tip
             assert head is not None
+            if self.reader.answered is not None:
+                remove_words(self.reader, head.epoch)
             if encryptor is not None:
                 self._encrypt_from(encryptor, root, head)
             return head

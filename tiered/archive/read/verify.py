@@ -14,11 +14,13 @@ from functools import partial
 from tiered.archive.ahead import read_each
 from tiered.archive.checkpoint.partial import PartialStore
 from tiered.archive.checkpoint.store import read_checkpoint, read_manifest
-from tiered.archive.keys import Area, CheckpointKey, CommitKey, parse, split_key
+from tiered.archive.keys import Area, CheckpointKey, parse
 from tiered.archive.log.again import ReadCommit
 from tiered.archive.log.beat import last_beat
+from tiered.archive.log.named import last_named
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
+from tiered.archive.log.word import word_behind
 from tiered.archive.read.aliascheck import AliasCheck
 from tiered.archive.read.besides import damaged_maps, damaged_orders, damaged_projections, needs_path
 from tiered.archive.read.content import ContentCheck
@@ -405,13 +407,13 @@ def first_needed(reader: LogReader, floor: int) -> int:
 def read_log(
     reader: LogReader, first: int, last: int, *, ahead: int = 1, passes_over: bool = False
 ) -> Iterator[tuple[int, ReadCommit | None, Corrupt | None]]:
-    """Each commit from ``first`` to the newest that is there, at least ``last``: its number, the commit or what stands for it,
-    and what is wrong with its own key. ``ahead``: how many are under way at once; ``passes_over``: what the store does not
-    give is ``_NotGiven``, and not raised."""
-    listed = (split_key(s.key) for s in reader.provider.list(reader.keys.commit_prefix))
-    there = [found[2].seq for found in listed if found is not None and isinstance(found[2], CommitKey)]
+    """Each commit from ``first`` to the newest that is there, or was by its writer's word, at least ``last``: its number, the
+    commit or what stands for it, and what is wrong with its own key. ``ahead``: how many are under way at once;
+    ``passes_over``: what the store does not give is ``_NotGiven``, and not raised."""
+    there = last_named(reader.provider, reader.keys)
+    word = word_behind(reader, there)
     previous: bytes | None = None
-    numbers = range(first, max(last, max(there, default=-1)) + 1)
+    numbers = range(first, max(last, there if word is None else word.seq) + 1)
     for seq, looked in zip(
         numbers, read_each(partial(_own, reader, passes_over), numbers, ahead), strict=True
     ):
