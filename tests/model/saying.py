@@ -1,5 +1,5 @@
-"""The writer's word (``beat/``) beside a bucket that loses its newest commits: no log is taken for a shorter one, and no word of
-a history that is gone stops anybody. One writer at a time; the broker has every byte."""
+"""The writer's word (``beat/``) beside a bucket that loses its newest commits: no log is taken for a shorter one, and no word
+of a history that is gone stops anybody. One writer at a time; the broker has every byte."""
 
 from explore import Violation
 
@@ -10,7 +10,8 @@ class Saying:
     """A state is (0, bucket, fold, word, 0, said, faults, mode).
 
     ``bucket``: a commit's name or nothing, by number; a name is (number, epoch, incarnation, the name before it). ``word``:
-    epoch, number and opening commit of the newest beat. ``said``: the commit of this history that the newest beat was put behind.
+    epoch, number and opening commit of the newest beat. ``said``: the commit of this history that it was put
+    behind.
     Rules: ``hear``: readers ask for the word; ``opening``: and only believe it of its own opening of the epoch; ``remove``: who
     archives again what was lost removes words of the epochs from its own on.
     """
