@@ -25,7 +25,7 @@ from tiered.codec.record.systemtopics import is_system_topic
 from tiered.errors import Corrupt, Invalid, NotFound, Refused
 from tiered.model import ObjectRef
 from tiered.provider.base import Provider
-from tiered.provider.open import open_provider
+from tiered.provider.open import located, open_provider
 from tiered.settings import Encryption, Fetch, Store
 from tiered.text.settingvalues import convert
 from tiered_spark.choice import Choice, key_prefixes, scope_of
@@ -155,7 +155,8 @@ def find_archives(options: Options) -> list[tuple[str, str, ArchiveKeys]]:
     ``open_snapshots``."""
     found = []
     for url in dict.fromkeys(options.archives):
-        here = archives_below(shared_provider(url), url)
+        # Executors have an environment of their own: the endpoint that this one names travels with the plan.
+        here = archives_below(shared_provider(url), located(url, Store()))
         mine = [
             (url, root, keys)
             for root, keys in here

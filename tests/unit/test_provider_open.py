@@ -19,7 +19,7 @@ from tiered.provider.base import Provider
 from tiered.provider.fsspec import FsspecProvider
 from tiered.provider.fsspecparts import s3_options
 from tiered.provider.memory import MemoryProvider
-from tiered.provider.open import open_driver, open_provider
+from tiered.provider.open import located, open_driver, open_provider
 from tiered.provider.posix import PosixProvider
 from tiered.provider.s3 import S3Provider
 from tiered.provider.s3answers import StoreAnswers
@@ -319,6 +319,26 @@ def test_a_request_for_another_host_is_not_sent(endpoint: str, asked: str, sent:
         return
     with pytest.raises(ValueError, match="not sent"):
         look(request=AWSRequest("GET", asked))
+
+
+@pytest.mark.parametrize("where", ["config", "AWS_ENDPOINT_URL_S3", "nowhere"])
+def test_a_url_for_other_machines_names_the_endpoint_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    named = "endpoint_url = http://minio:9000\n" if where == "config" else ""
+    (tmp_path / "config").write_text(f"[default]\nregion = eu-west-1\n{named}")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    if where.startswith("AWS"):
+        monkeypatch.setenv(where, "http://minio:9000")
+    more = "endpoint=http://minio:9000&region=eu-west-1"
+    found = [located(url, Store()) for url in ("s3://b/p", "fsspec+s3://b/p?path_style=false")]
+    if where == "nowhere":
+        assert found == ["s3://b/p", "fsspec+s3://b/p?path_style=false"]
+    else:
+        assert found == [f"s3://b/p?{more}", f"fsspec+s3://b/p?path_style=false&{more}"]
+    for same in ("s3://b/p?endpoint=http://other", "file:///x", "memory://x", "gs://b"):
+        assert located(same, Store()) == same
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/p?engine=boto3", "fsspec+s3://bucket/p"])

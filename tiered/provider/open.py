@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from tiered.clock import Clock
 from tiered.errors import Invalid, did_you_mean
@@ -187,6 +187,25 @@ def s3_settings(parsed: SplitResult, store: Store) -> Store:
             hint="set store.access_key_id and store.secret_access_key",
         )
     return changed
+
+
+def located(url: str, store: Store) -> str:
+    """An ``s3`` URL with the endpoint and region that this machine's SDK settings give it where it names none, so that another
+    machine asks the same store; where that is AWS, and any other URL, as it is. No secret is in it."""
+    parsed = urlsplit(url)
+    if parsed.scheme.lower().removeprefix(FSSPEC) not in ("s3", "s3a"):
+        return url
+    told = s3_settings(parsed, store)
+    if told.endpoint:
+        return url
+    from tiered.provider import s3client
+
+    found = s3client.resolve(told, s3client.make_session(told))
+    if s3client.is_of_aws(found.endpoint):
+        return url
+    more = {"endpoint": found.endpoint} | ({"region": found.region} if not told.region else {})
+    query = urlencode([*parse_qsl(parsed.query), *more.items()], safe=":/")
+    return parsed._replace(query=query).geturl()
 
 
 def _parse(url: str) -> SplitResult:

@@ -31,6 +31,7 @@ __all__ = [
     "Resolved",
     "from_transport",
     "hashes_bodies",
+    "is_of_aws",
     "keys_of",
     "make_client",
     "make_session",
@@ -115,11 +116,16 @@ def make_client(store: Store, session: botocore.session.Session, answers: StoreA
 _AWS = re.compile(r"(?:^|\.)amazonaws\.com(?:\.cn)?$")
 
 
+def is_of_aws(endpoint: str) -> bool:
+    """Whether an endpoint is AWS's own."""
+    return bool(_AWS.search(urlsplit(endpoint).hostname or ""))
+
+
 def sends_only_to(endpoint: str) -> Callable[..., None]:
     """For the event ``before-send.s3``: ``ValueError`` for a request that is for another host than the endpoint's or a bucket's
     below it. AWS names a host for each region, and may send a client to another of them."""
     host = urlsplit(endpoint).hostname or ""
-    aws = bool(_AWS.search(host))
+    aws = is_of_aws(endpoint)
 
     def look(request: Any, **_: Any) -> None:
         asked = urlsplit(request.url).hostname or ""
