@@ -13,10 +13,11 @@ from tests.kit.fakes3 import Answer, FakeS3, Request, error, xml
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.log.identity import ArchiveIdentity, read_identity
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
+from tiered.errors import Conflict, Corrupt, Denied, Invalid, NotFound, Refused, Unavailable
+from tiered.provider import probe as probing
 from tiered.provider.base import Fetched, Provider
 from tiered.provider.memory import MemoryProvider
-from tiered.provider.probe import probe
+from tiered.provider.probe import probe, require_promises
 from tiered.provider.resolve import put_own
 from tiered.provider.s3 import S3Provider
 from tiered.provider.s3answers import ForeignAnswer, StoreAnswers, of_range, require_progress
@@ -271,6 +272,24 @@ def test_a_listing_that_does_not_get_on_ends(fake: FakeS3, s3: S3Provider) -> No
             list(s3.list(""))
 
 
+@pytest.mark.parametrize("most", [None, 5000])
+def test_a_listing_that_begins_again_at_every_page_ends(
+    fake: FakeS3, s3: S3Provider, most: int | None
+) -> None:
+    """It heeds neither its tokens, which are new each time, nor where it was asked to begin."""
+    provider = Retrying(s3, ManualClock(), random.Random(7), attempts=3, base_ms=1, max_ms=1)
+    rows = "".join(f"<Contents><Key>root/{key}</Key><Size>1</Size></Contents>" for key in "abc")
+    before = len(fake.asked)
+
+    def bend(request: Request, act: Callable[[], Answer]) -> Answer:
+        token = f"<NextContinuationToken>{len(fake.asked)}</NextContinuationToken>"
+        return xml(f"<ListBucketResult>{rows}<IsTruncated>true</IsTruncated>{token}</ListBucketResult>")
+
+    with fake.bent(bend), pytest.raises(Unavailable, match="the same page"):
+        list(provider.list("", limit=most))
+    assert len(fake.asked) - before == 6
+
+
 @pytest.mark.parametrize("token", [{}, {"NextContinuationToken": "t"}])
 def test_a_later_page_that_does_not_get_on_is_seen(token: dict[str, str]) -> None:
     page = {"IsTruncated": True, "Contents": [{"Key": "root/a"}], **token}
@@ -330,6 +349,12 @@ ABSENT = b"<Error><Code>NoSuchKey</Code></Error>"
 FOREIGN = {
     "a put without proof": ("PutObject", 200, {}, b""),
     "a put to a page with an ETag": ("PutObject", 200, {"ETag": '"1"', "Content-Type": "text/html"}, b""),
+    "a put with an error": (
+        "PutObject",
+        200,
+        {**NAMED, "ETag": '"1"'},
+        b"<Error><Code>InternalError</Code></Error>",
+    ),
     "a part without an ETag": ("UploadPart", 200, NAMED, b""),
     "a listing without XML": ("ListObjectsV2", 200, NAMED, b""),
     "a listing of something else": ("ListObjectsV2", 200, NAMED, b"<rss></rss>"),
@@ -388,3 +413,34 @@ def test_bytes_that_were_not_asked_for_are_seen(case: str) -> None:
         of_range(100, 50, bytes(count), stated)
     assert of_range(100, 50, bytes(50), "bytes 100-149/1000") == (bytes(50), 1000)
     assert of_range(100, 50, bytes(1000), "bytes 0-999/1000") == (bytes(50), 1000)
+
+
+ACCEPTED = ("no ETag, no id", "range ignored", "200 for a range")
+"""Lies that a store may tell for ever, and that the probe takes it with."""
+
+
+@pytest.mark.parametrize("lie", s3lies.LIES)
+def test_the_probe_says_what_is_lost_beside_a_liar_or_nothing_is(
+    fake: FakeS3, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    monkeypatch.setattr(probing, "RACERS", 4)
+    monkeypatch.setattr(probing, "SMALL_ROUNDS", 1)
+    monkeypatch.setattr(probing, "LARGE_ROUNDS", 1)
+    s3 = S3Provider("bucket", "root", fake.store(read_timeout_ms=500), ManualClock())
+    provider = Retrying(s3, ManualClock(), random.Random(7), attempts=2, base_ms=1, max_ms=1)
+    with fake.bent(s3lies.LIES[lie]):
+        said: object = None
+        try:
+            require_promises(probe(provider, ManualClock()), accept_weak=False)
+        except (Unavailable, Refused) as error:
+            said = error.hint or error.fields["found"]
+        assert bool(said) != (lie in ACCEPTED)
+        if said:
+            return
+        assert put_own(provider, "new", [BODY]).length == len(BODY)
+        with pytest.raises(Conflict):
+            put_own(provider, "new", [BODY[::-1]])
+        for verb, ask in VERBS.items():
+            assert verb.startswith(("put", "list")) or ask(s3, fake), verb
+        assert [found.key for found in s3.list("")] == ["new"]
+    s3.close()

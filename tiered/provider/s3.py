@@ -169,13 +169,16 @@ class S3Provider:
         arguments: dict[str, Any] = {"Prefix": self._root + check_prefix(prefix)}
         if start_after is not None:
             arguments["StartAfter"] = self._root + start_after
-        remaining = limit
+        remaining, before = limit, None
         while remaining is None or remaining > 0:
             page_keys = PAGE_KEYS if remaining is None else min(PAGE_KEYS, remaining)
             page = self._call("list", prefix, "list_objects_v2", MaxKeys=page_keys, **arguments)
             date_ms = self._date_ms(page)
             entries = page.get("Contents", ())
             token = self._next(prefix, page, "Contents", "NextContinuationToken", arguments)
+            if entries and entries[0]["Key"] == before:  # it would be listed for ever
+                self._raise("list", prefix, ForeignAnswer("the same page of a listing again"))
+            before = entries[0]["Key"] if entries else before
             for entry in entries:
                 yield Stored(
                     entry["Key"][len(self._root) :],

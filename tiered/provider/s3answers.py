@@ -86,6 +86,8 @@ class StoreAnswers:
             root = _root(body)
             if root != _ROOTS[operation]:
                 raise ForeignAnswer(f"{status} with {root or 'no XML'}, where {_ROOTS[operation]} is due")
+        elif operation in _PROVEN and _root(body) == "Error":
+            raise ForeignAnswer(f"{status} with an error in XML")
         elif operation in _PROVEN:
             if not proven(headers) or (operation == "UploadPart" and not headers.get("ETag")):
                 raise ForeignAnswer(f"{status} without an ETag, a checksum, a version or a request id")

@@ -160,7 +160,8 @@ class Retrying(Wrapped):
             try:
                 for stored in self.inner.list(prefix, start_after=after, limit=remaining):
                     yield stored
-                    after, tries = stored.key, 0
+                    if after is None or stored.key > after:  # else it does not get on
+                        after, tries = stored.key, 0
                     remaining = None if remaining is None else remaining - 1
                 return
             except Unavailable as error:
