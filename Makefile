@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Of what developers need (--no-compile) what is imported is compiled then: all of it is three quarters of a minute.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-placement install-kafka install-schemas install-spark wheel lock
+.PHONY: help install install-dev install-parquet install-encryption install-iceberg install-kafka install-schemas install-spark wheel lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,9 +43,6 @@ install-iceberg: $(STAMP) requirements-iceberg.lock ## pyarrow and pyiceberg int
 install-encryption: $(STAMP) requirements-encryption.lock ## cryptography into .venv (18 MB more), for archives that are encrypted
 	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-encryption.lock
 
-install-placement: $(STAMP) requirements-placement.lock ## scikit-learn into .venv (200 MB more), for placement that learns
-	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-placement.lock
-
 install-kafka: $(STAMP) requirements-kafka.lock ## confluent-kafka into .venv (13 MB more), for sinks that give the log to Kafka
 	$(PIP_INSTALL) --only-binary :all: --require-hashes -r requirements-kafka.lock
 
@@ -66,7 +63,7 @@ wheel: install ## the program as one wheel in dist/, to install where there is n
 
 COMPILE := $(VENV)-lock/bin/uv pip compile --quiet --universal --no-strip-extras --no-emit-index-url --generate-hashes --python-version 3.11
 WHEELS := --only-binary :all: --extra s3fs pyproject.toml requirements-build.in
-lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption, Kafka, schemas, placement
+lock: ## resolve the dependencies anew: for users, for developers (the same and more), for Spark, Parquet, Iceberg, encryption, Kafka, schemas
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv
 	$(COMPILE) $(WHEELS) -o requirements.lock
 	$(COMPILE) $(WHEELS) --extra dev -c requirements.lock -o requirements-dev.lock
@@ -76,7 +73,6 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-encryption.in -o requirements-encryption.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-kafka.in -o requirements-kafka.lock
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-schemas.in -o requirements-schemas.lock
-	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-placement.in -o requirements-placement.lock
 	rm -rf $(VENV)-lock
 
 .PHONY: e2e-variants e2e-no-short-cut e2e-two-workers

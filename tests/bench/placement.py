@@ -11,20 +11,19 @@ from pathlib import Path
 
 from tests.bench.run import Row
 from tests.kit.placementsim import NODES, Balance, backlogs, nodes_of, rows, run
-from tiered.placement.learned import OnlineRegression
 
 
 def placement(work: Path, hours: int | None = None) -> list[Row]:
-    """Learned placement beside hashing. ``hours``: of each kind of days; ``None``: all."""
+    """Placement by forecast beside hashing. ``hours``: of each kind of days; ``None``: all."""
     return [
         Row(
             f"{what}: fullest node over the mean (95th percentile)",
-            f"{ways['learned'].mean:.2f} ({ways['learned'].high:.2f})",
+            f"{ways['forecast'].mean:.2f} ({ways['forecast'].high:.2f})",
             f"{ways['hash'].mean:.2f} ({ways['hash'].high:.2f})",
-            f"{ways['learned'].mean / ways['hash'].mean:.2f}",
+            f"{ways['forecast'].mean / ways['hash'].mean:.2f}",
             "< 1",
         )
-        for what, ways in rows(OnlineRegression, work, hours)
+        for what, ways in rows(work, hours)
     ]
 
 
@@ -43,9 +42,10 @@ def _reads() -> list[tuple[str, ...]]:
     for seed in (5, 6):
         written, read = backlogs(400, seed)
         ways = {
-            way: run(written, nodes_of(NODES), way, read=read) for way in ("hash", "now", "untold", "learned")
+            way: run(written, nodes_of(NODES), way, read=read)
+            for way in ("hash", "now", "untold", "forecast")
         }
-        moved = (f"{100 * ways[way].moved:.1f}%" for way in ("now", "learned"))
+        moved = (f"{100 * ways[way].moved:.1f}%" for way in ("now", "forecast"))
         lines.append((f"seed {seed}", *(_cell(found) for found in ways.values()), *moved))
     return lines
 
@@ -57,20 +57,18 @@ def main() -> int:
         "no way can be below",
         "hashing",
         "hour before",
-        "baseline",
-        "learned",
+        "forecast",
         "moved an hour: hour before",
-        "learned",
-        "by the model",
+        "forecast",
     )
     lines = [heads, ("---",) * len(heads)]
     with tempfile.TemporaryDirectory(prefix="tiered-bench-placement-") as work:
-        for what, ways in rows(OnlineRegression, Path(work)):
-            learned = ways["learned"]
+        for what, ways in rows(Path(work)):
+            foreseen = ways["forecast"]
             lines.append(
                 (
-                    what, f"{learned.floor:.2f}", *(_cell(ways[way]) for way in ("hash", "now", "baseline", "learned")),
-                    f"{100 * ways['now'].moved:.1f}%", f"{100 * learned.moved:.1f}%", f"{100 * learned.by_model:.0f}%",
+                    what, f"{foreseen.floor:.2f}", *(_cell(ways[way]) for way in ("hash", "now", "forecast")),
+                    f"{100 * ways['now'].moved:.1f}%", f"{100 * foreseen.moved:.1f}%",
                 )
             )  # fmt: skip
     for table in (lines, _reads()):

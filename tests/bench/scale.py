@@ -151,7 +151,7 @@ def state() -> Rows:
     """What is known of queues, and where it lies."""
     a_broker = FLEET.queues // FLEET.brokers
     nodes = tuple(f"node-{n:04}" for n in range(FLEET.readers))
-    table = PlacementTable(nodes, dict.fromkeys(range(min(a_broker, MOST_QUEUES)), nodes[0]), {}, "model", 0)
+    table = PlacementTable(nodes, dict.fromkeys(range(min(a_broker, MOST_QUEUES)), nodes[0]), {}, 0)
     return (
         ("state", "of one broker", "of all"),
         ("fold beside a daemon", size_of(a_broker * STATE_BYTES), size_of(FLEET.queues * STATE_BYTES)),

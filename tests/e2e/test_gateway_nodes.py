@@ -211,7 +211,7 @@ def test_placement_by_what_nodes_tell_moves_queues_under_a_consumer(
     chosen = {
         "gateway.membership": "bucket",
         "gateway.member_poll_ms": 500,
-        "gateway.placement": "learned",
+        "gateway.placement": "table",
         "gateway.node_load_percent": 10_000,
     }
     with cold.gateway("s3", program=HURRIED, **chosen).running() as gateway:
@@ -227,11 +227,11 @@ def test_placement_by_what_nodes_tell_moves_queues_under_a_consumer(
         words = ("placement", "--archive", archive.url, "--set", f"source.broker={cold.broker.name}")
 
         def told() -> int:
-            rows = tiered(*words, "--model", "baseline", "--json").json
+            rows = tiered(*words, "--json").json
             return sum(bool(row["read_bytes"]) for row in rows)
 
         follows(lambda: told() == len(cold.minimum), 30, "what the node is read, in its lease")
-        done = tiered(*words, "--model", "baseline", "--publish")
+        done = tiered(*words, "--publish")
         assert done.code == 0, done.err
         follows(lambda: gateway.status()["placement"]["table"] == number + 1, 30, "the second table")
         assert laggard.committed() != laggard.ends, "the change came too late"

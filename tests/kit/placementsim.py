@@ -17,7 +17,7 @@ from tiered.clock import ManualClock
 from tiered.gateway.nodes.placement import ranked
 from tiered.model import MessageQueue
 from tiered.placement.assign import assign, imbalance
-from tiered.placement.forecast import Forecaster, LoadModel
+from tiered.placement.forecast import Forecaster
 from tiered.placement.history import HOUR_MS, LoadHistory, Loads, load_history
 from tiered.placement.readloads import FORGOTTEN, STEPS_AN_HOUR, node_loads
 
@@ -34,7 +34,6 @@ class Balance:
     mean: float
     high: float
     moved: float
-    by_model: float = 0.0
     floor: float = 1.0
     """What no way can be below on average: the largest queue alone is more than a node's part."""
 
@@ -136,30 +135,28 @@ def run(
     loads: Loads,
     nodes: list[str],
     how: str,
-    model: Callable[[], LoadModel] | None = None,
     names: tuple[MessageQueue, ...] = (),
     read: Loads | None = None,
 ) -> Balance:
-    """``how``: ``hash``; ``now``, placed by what each queue had in the hour before; ``learned``, by forecast. ``read``: what
+    """``how``: ``hash``; ``now``, placed by what each queue had in the hour before; ``forecast``. ``read``: what
     nodes bear, if that is not ``loads``, which are then what is written; nodes tell it, but with ``untold``."""
     names = names or named(len(loads))
     borne = loads if read is None else read
     averages = np.zeros(len(loads))
     hashed = by_hash(names, nodes)
     placed = dict(hashed)
-    forecaster = Forecaster(len(names), model() if model else None) if how in ("learned", "untold") else None
-    found, floors, moved, total, modelled = list[float](), list[float](), 0.0, 0.0, 0
+    forecaster = Forecaster(len(names)) if how in ("forecast", "untold") else None
+    found, floors, moved, total = list[float](), list[float](), 0.0, 0.0
     ever = np.zeros(len(names), bool)
     for step in range(loads.shape[1] - 1):
         said, coming = borne[:, step], borne[:, step + 1]
         averages += (1 - FORGOTTEN**STEPS_AN_HOUR) * (said - averages)
         if forecaster is not None:
-            forecast = forecaster.see(loads[:, step])
-            said, modelled = forecast.loads, modelled + (forecast.by_model and step >= WARM_STEPS)
+            said = forecaster.see(loads[:, step]).loads
         chosen = placed
         if how != "hash":
             known = {name: float(load) for name, load in zip(names, said, strict=True) if load > 0}
-            if how == "learned" and read is not None:
+            if how == "forecast" and read is not None:
                 known = node_loads(known, dict(zip(names, averages.tolist(), strict=True)))
             before = {name: placed[name] for name, was in zip(names, ever, strict=True) if was}
             chosen = placed | assign(known, dict.fromkeys(nodes, 1), before, ranked)
@@ -172,12 +169,10 @@ def run(
             total += whole
             floors.append(max(1.0, float(coming.max()) * len(nodes) / whole) if whole else 1.0)
         placed = chosen
-    judged = len(found)
     return Balance(
         float(np.mean(found)),
         float(np.percentile(found, 95)),
         moved / total,
-        modelled / judged,
         float(np.mean(floors)),
     )
 
@@ -192,9 +187,7 @@ DAYS_OF: Mapping[str, Callable[[int], Loads]] = {
 NODES = 8
 
 
-def rows(
-    model: Callable[[], LoadModel] | None, directory: Path, hours: int | None = None, seed: int = 5
-) -> list[tuple[str, dict[str, Balance]]]:
+def rows(directory: Path, hours: int | None = None, seed: int = 5) -> list[tuple[str, dict[str, Balance]]]:
     """Each kind of days, or so many hours of each, under each way; the recorded ones last."""
     days = [(what, made(seed), ()) for what, made in DAYS_OF.items()]
     history = recorded(directory)
@@ -205,8 +198,7 @@ def rows(
         ways = {
             "hash": run(loads, nodes, "hash", names=names),
             "now": run(loads, nodes, "now", names=names),
-            "baseline": run(loads, nodes, "learned", names=names),
-            "learned": run(loads, nodes, "learned", model, names=names),
+            "forecast": run(loads, nodes, "forecast", names=names),
         }
         found.append((what, ways))
     return found

@@ -67,7 +67,7 @@ def test_what_is_scattered_is_folded_on_a_disk_where_all_is_wanted_at_once_and_e
     assert tiered("queues", "--archive", archive, "--topic", "Topic3", "--json").json == expected[7:9]
     assert tiered("queues", "--archive", archive, "--json").json == expected
     assert made == [], "for sums and lists nothing is put on a disk"
-    all_at_once = tiered("placement", "--archive", archive, "--nodes", "a,b", "--model", "baseline")
+    all_at_once = tiered("placement", "--archive", archive, "--nodes", "a,b")
     assert all_at_once.code == 0, all_at_once.err
     assert len(made) == 1
     assert list(tmp_path.iterdir()) == []

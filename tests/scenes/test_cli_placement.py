@@ -52,7 +52,7 @@ def asked(place: Path, *words: object) -> Done:
 
 
 def test_busy_queues_are_placed_and_published_and_stay(place: Path) -> None:
-    shown = asked(place, "--nodes", NODES, "--model", "baseline")
+    shown = asked(place, "--nodes", NODES)
     assert shown.code == 0, shown.err
     rows = {row["queue_id"]: row for row in shown.json}
     assert set(rows) == set(range(6))
@@ -63,12 +63,12 @@ def test_busy_queues_are_placed_and_published_and_stay(place: Path) -> None:
         done = tiered("placement", "--archive", f"file://{place}", "--nodes", NODES, "--publish")
         assert done.code == 0, done.err
         assert f"table {number} is published" in done.err
-        assert "predicted by the baseline" in done.err, "a model is not believed after three hours"
+        assert "the forecast's error of late: " in done.err
     done = asked(place, "--nodes", NODES)
     again = {row["queue_id"]: row["node"] for row in done.json}
     assert again == {queue_id: row["node"] for queue_id, row in rows.items()}
     assert not any(row["moved"] for row in done.json)
-    without = asked(place, "--nodes", "node-1,node-2", "--model", "baseline")
+    without = asked(place, "--nodes", "node-1,node-2")
     assert {row["node"] for row in without.json} == {"node-1", "node-2"}
 
 
@@ -93,25 +93,25 @@ def test_nodes_are_those_that_have_announced_themselves(place: Path, tmp_path: P
     )
     (silent,) = there.rglob("lease/dead/*")
     os.utime(silent, (time.time() - 3600,) * 2)
-    shown = asked(there, "--model", "baseline")
+    shown = asked(there)
     assert shown.code == 0, shown.err
     rows = {row["queue_id"]: row for row in shown.json}
     assert {row["node"] for row in rows.values()} == {"large", "small"}
     assert [rows[queue]["read_bytes"] for queue in range(6)] == [None] * 5 + [50_000]
     assert (shown.json[0]["queue_id"], rows[5]["node"]) == (5, "large"), "the busiest, by its readers"
-    said = tiered("placement", "--archive", f"file://{there}", "--model", "baseline").err
+    said = tiered("placement", "--archive", f"file://{there}").err
     assert "2 nodes of capacity 3 together; 1 queues are read" in said
     assert "dead gets no queue: it is silent" in said
     assert "leaving gets no queue: it drains" in said
-    listed = asked(there, "--nodes", "x,y=3", "--model", "baseline")
+    listed = asked(there, "--nodes", "x,y=3")
     assert {row["node"] for row in listed.json} == {"x", "y"}
-    named = asked(there, "--set", "gateway.read_nodes=a:1,b:2", "--model", "baseline")
+    named = asked(there, "--set", "gateway.read_nodes=a:1,b:2")
     assert {row["node"] for row in named.json} == {"a:1", "b:2"}
 
 
 def test_what_makes_no_sense_is_refused(place: Path) -> None:
     wrong = ("a,,b", "a=0", "a=x", "=2", "a=1000001", "")
-    for words in ((), *(("--nodes", one) for one in wrong), ("--nodes", "a", "--model", "oracle")):
+    for words in ((), *(("--nodes", one) for one in wrong)):
         done = asked(place, *words)
         assert (done.code, done.error["kind"]) == (2, "Invalid"), done.err
 
@@ -121,7 +121,7 @@ def test_whoever_walks_over_the_archive_leaves_tables_alone(tmp_path: Path) -> N
         spread(made, 3)
         merge_all(made.daemon)
         before = verified(made.provider)
-        publish_table(made.provider, KEYS, PlacementTable(("a",), {1: "a"}, {1: 5}, "model", 0), -1)
+        publish_table(made.provider, KEYS, PlacementTable(("a",), {1: "a"}, {1: 5}, 0), -1)
         assert verified(made.provider) == before
         sweeping = Sweeping.of(made)
         sweeping.count(sweeping.gc)

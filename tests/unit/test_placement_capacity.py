@@ -179,7 +179,7 @@ def test_in_simulated_days_of_readers_far_behind_what_nodes_tell_makes_them_more
     written, read = backlogs(120, 4)
     written, read = written[:, :144], read[:, :144]
     nodes = nodes_of(4)
-    hashed, told = run(written, nodes, "hash", read=read), run(written, nodes, "learned", read=read)
+    hashed, told = run(written, nodes, "hash", read=read), run(written, nodes, "forecast", read=read)
     untold = run(written, nodes, "untold", read=read)
     assert told.mean < 0.85 * hashed.mean
     assert told.mean < 0.85 * untold.mean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
 from functools import partial
 from typing import Annotated
 
@@ -19,9 +18,8 @@ from tiered.errors import Corrupt
 from tiered.gateway.nodes.placement import ranked
 from tiered.model import MessageQueue
 from tiered.placement.assign import assign, imbalance
-from tiered.placement.forecast import Forecast, forecast
+from tiered.placement.forecast import forecast
 from tiered.placement.history import MOST_QUEUES, MOST_STEPS, load_history
-from tiered.placement.learned import OnlineRegression
 from tiered.placement.readloads import node_loads
 from tiered.placement.table import (
     PlacementTable,
@@ -47,13 +45,6 @@ COLUMNS = (
 )
 
 
-class Model(Enum):
-    """What predicts loads."""
-
-    LEARNED = "learned"
-    BASELINE = "baseline"
-
-
 def command(
     config: ConfigFile = None,
     archive: ArchiveUrl = None,
@@ -65,7 +56,6 @@ def command(
             help="Read nodes, instead of those that have announced themselves; capacity 1 if not said.",
         ),
     ] = None,
-    model: Annotated[Model, typer.Option("--model", help="What predicts loads.")] = Model.LEARNED,
     publish: Annotated[
         bool, typer.Option("--publish", help="Put the table into the bucket, where gateways find it.")
     ] = False,
@@ -78,8 +68,8 @@ def command(
     They say their capacity, and what was read of them; a node of capacity 2 gets twice as much as one of 1.
 
     A queue stays where the newest table has it unless moving it gains enough, so that caches stay warm. With --publish the new
-    table is put behind that one; gateways with gateway.placement=learned follow within half a minute. Run it once an hour, on
-    one host. The model is taken only while its own error is below the baseline's; it needs the extra placement.
+    table is put behind that one; gateways with gateway.placement=table follow within half a minute. Run it once an hour, on
+    one host.
     """
     out = output(json)
     clock = SystemClock()
@@ -90,7 +80,7 @@ def command(
         read: dict[MessageQueue, int] = {}
         runs = _noting(opened.view.state.runs_all(), fleet.reads, read)
         history = load_history(runs, now, steps=MOST_STEPS)
-    found = forecast(history, OnlineRegression if model is Model.LEARNED else None)
+    found = forecast(history)
     written = dict(zip(history.queues, found.loads.tolist(), strict=True))
     loads = _busy(node_loads(written, read))
     keys = ArchiveKeys(settings.source.cluster, settings.source.broker)
@@ -111,14 +101,14 @@ def command(
                 for queue in sorted(loads, key=lambda queue: (-loads[queue], queue))
             ),
         )  # fmt: skip
-        _say_forecast(out, found)
+        out.note(f"the forecast's error of late: {100 * found.error:.0f}%")
         _say_fleet(out, fleet, len(read))
         out.note(
             "fullest node over the mean, for its capacity:"
             f" {imbalance(loads, placed, fleet.capacity):.2f}, by hashing {imbalance(loads, hashed, fleet.capacity):.2f}"
         )
         if publish:
-            made = _table(loads, placed, homes, fleet, found, now)
+            made = _table(loads, placed, homes, fleet, now)
             out.note(f"table {publish_table(provider, keys, made, number)} is published")
     finally:
         provider.close()
@@ -129,7 +119,6 @@ def _table(
     placed: Mapping[MessageQueue, str],
     homes: Mapping[int, str],
     fleet: Fleet,
-    found: Forecast,
     now_ms: int,
 ) -> PlacementTable:
     """The table of what is placed, and of ``homes`` that stay; see ``with_quiet_homes``."""
@@ -139,7 +128,6 @@ def _table(
         tuple(names),
         with_quiet_homes({digest: placed[queue] for digest, queue in digests.items()}, homes, names),
         {digest: round(loads[queue]) for digest, queue in digests.items()},
-        "model" if found.by_model else "baseline",
         now_ms,
     )
 
@@ -162,13 +150,6 @@ def _busy(loads: Mapping[MessageQueue, float]) -> dict[MessageQueue, float]:
     """The busiest ones, as many as a table may have."""
     ranks = sorted(loads, key=lambda queue: (-loads[queue], queue))[:MOST_QUEUES]
     return {queue: loads[queue] for queue in ranks if loads[queue] >= 1}
-
-
-def _say_forecast(out: Output, found: Forecast) -> None:
-    errors = f"{100 * found.baseline_error:.0f}% of the baseline"
-    if found.model_error is not None:
-        errors += f", {100 * found.model_error:.0f}% of the model"
-    out.note(f"predicted by the {'model' if found.by_model else 'baseline'} (error of late: {errors})")
 
 
 def _say_fleet(out: Output, fleet: Fleet, read: int) -> None:

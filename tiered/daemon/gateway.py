@@ -34,7 +34,7 @@ from tiered.daemon.gatewayworker import Colleagues, Hear, WorkerSeat, places_of
 from tiered.daemon.gatewayworkers import run_workers
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
-from tiered.daemon.placing import LEARNED, Placing
+from tiered.daemon.placing import BY_TABLE, Placing
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 from tiered.daemon.routing import open_broker
 from tiered.daemon.signals import Signals
@@ -302,7 +302,7 @@ class GatewayProcess:
     def _place(self, stack: ExitStack) -> None:
         """Have busy queues where the newest table of placement says, if that is wanted."""
         settings = self._settings
-        if settings.gateway.placement != LEARNED:
+        if settings.gateway.placement != BY_TABLE:
             return
         if not settings.archive.url:
             raise Invalid(

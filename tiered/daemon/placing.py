@@ -14,7 +14,8 @@ from tiered.service import Next, pause
 
 log = logging.getLogger("tiered.gateway")
 
-LEARNED = "learned"
+BY_TABLE = "table"
+"""What the setting says where a table is followed."""
 LOOK_SECONDS = 30.0
 
 
@@ -59,7 +60,6 @@ class Placing:
         return {
             "table": None if table is None else self._number,
             "queues": 0 if table is None else len(table.homes),
-            "forecast": None if table is None else table.forecast,
             "age_seconds": None if table is None else max(0, self._clock.now_ms() - table.made_ms) // 1000,
             "problem": self.problem,
         }

@@ -1,4 +1,4 @@
-"""Placement that learns: how much each queue will be read and written, and which read node has it.
+"""Placement by predicted load: how much each queue will be read and written, and which read node has it.
 
 Owns: loads of queues from the archive's own history, their forecast, what a node counts of its reads, the assignment of busy
 queues to nodes, its form in the bucket. Does not own: who is there (``membership``), whom a gateway asks (``gateway/nodes``),

@@ -1,108 +1,79 @@
-"""Which forecast is believed: the model's, while its own error of late is below the baseline's; else the baseline's."""
+"""The forecast of loads: a moving average of each queue, and of what it had at that hour of former days."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from tiered.placement.baseline import DAY_STEPS, SeasonalBaseline
 from tiered.placement.history import LoadHistory, Loads
 
+DAY_STEPS = 24
+LEVEL = 0.4
+"""Weight of the newest step in the moving average."""
+SEASON = 0.3
+"""The same for the average of one hour over days."""
 MEMORY = 0.08
-"""Weight of the newest step in a rolling error: about the last half day counts."""
-MARGIN = 0.98
-"""The model is taken while its error is below this part of the baseline's."""
-LEARN_STEPS = 48
-"""Steps before a model may be taken at all."""
-
-
-class LoadModel(Protocol):
-    """A regression that corrects the baseline, trained online."""
-
-    def predict(self, features: Loads) -> Loads:
-        """By how much ``log1p`` of the load differs from the baseline's, for each row."""
-        ...
-
-    def learn(self, features: Loads, targets: Loads) -> None:
-        """What it was."""
-        ...
+"""Weight of the newest step in the rolling error: about the last half day counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Predicted bytes of each queue in the next step, and how it came about. Errors: of late, the sum of absolute differences
-    over the sum of loads; ``model_error`` ``None``: no model."""
+    """Predicted bytes of each queue in the next step. ``error``: of forecasts of late, the sum of absolute differences over the
+    sum of loads."""
 
     loads: Loads
-    by_model: bool
-    baseline_error: float
-    model_error: float | None
+    error: float
 
 
 class Forecaster:
-    """Steps of ``queues`` series one after the other; deterministic. ``model`` ``None``: the baseline alone."""
+    """Steps of ``queues`` series one after the other; deterministic. A forecast is the mean of what the moving average says and
+    of what that hour had on former days, times how the queue is doing against former days of late."""
 
-    def __init__(self, queues: int, model: LoadModel | None = None, day_steps: int = DAY_STEPS) -> None:
-        self._baseline = SeasonalBaseline(queues, day_steps)
-        self._model = model
-        self._day = day_steps
+    def __init__(self, queues: int) -> None:
+        self._level = np.zeros(queues)
+        self._usual = np.zeros(queues)
+        self._season = np.full((queues, DAY_STEPS), np.nan)
+        self._begun = np.zeros(queues, bool)
         self._steps = 0
-        self._last = np.zeros(queues)
-        self._before = np.zeros(queues)
-        self._features: Loads | None = None
-        self._said: dict[str, Loads] = {}
-        self._errors: dict[str, float] = {}
+        self._error: float | None = None
+        self._said = np.zeros(queues)
 
     def see(self, loads: Loads) -> Forecast:
         """A step is over: its loads; the forecast of the next one."""
         self._judge(loads)
-        if self._model is not None and self._features is not None:
-            self._model.learn(self._features, np.log1p(loads) - np.log1p(self._said["baseline"]))
-        self._before, self._last = self._last, loads
-        self._baseline.see(loads)
+        begins = ~self._begun & (
+            loads > 0
+        )  # of a queue that is new nothing is known but this: former days are not zero
+        self._begun |= begins
+        weight = np.where(begins, 1.0, LEVEL)
+        self._level += weight * (loads - self._level)
+        hour = self._steps % DAY_STEPS
+        usual = self._season[:, hour]
+        self._usual += weight * (np.where(np.isnan(usual), loads, usual) - self._usual)
+        learnt = np.where(np.isnan(usual), loads, usual + SEASON * (loads - usual))
+        self._season[:, hour] = np.where(self._begun, learnt, np.nan)
         self._steps += 1
-        base = self._baseline.forecast()
-        self._said = {"baseline": base}
-        if self._model is not None:
-            self._features = self._made(base)
-            change = np.clip(self._model.predict(self._features), -2.0, 2.0)
-            self._said["model"] = np.expm1(np.log1p(base) + change)
-        baseline, model = self._errors.get("baseline", 0.0), self._errors.get("model")
-        taken = model is not None and self._steps >= LEARN_STEPS and model < MARGIN * baseline
-        return Forecast(self._said["model" if taken else "baseline"], taken, baseline, model)
+        self._said = self._next()
+        return Forecast(self._said, self._error or 0.0)
+
+    def _next(self) -> Loads:
+        usual = self._season[:, self._steps % DAY_STEPS]
+        trend = np.clip((self._level + 1.0) / (self._usual + 1.0), 0.25, 4.0)
+        return np.where(np.isnan(usual), self._level, 0.25 * self._level + 0.75 * usual * trend)
 
     def _judge(self, loads: Loads) -> None:
         total = float(loads.sum())
-        for name, said in self._said.items() if total > 0 else ():
-            error = float(np.abs(said - loads).sum()) / total
-            before = self._errors.get(name, error)
-            self._errors[name] = before + MEMORY * (error - before)
-
-    def _made(self, base: Loads) -> Loads:
-        """What the model is told of each queue: differences of logarithms, so that queues of any size are alike."""
-        log_base = np.log1p(base)
-        angle = 2 * np.pi * (self._steps % self._day) / self._day
-        fits = np.ones_like(base)
-        columns = (
-            np.log1p(self._last) - log_base,
-            np.log1p(self._before) - log_base,
-            np.log1p(self._baseline.level()) - log_base,
-            np.log1p(self._baseline.season()) - log_base,
-            (log_base - 12.0) / 12.0,
-            np.sin(angle) * fits,
-            np.cos(angle) * fits,
-        )
-        made: Loads = np.clip(np.stack(columns, axis=1), -4.0, 4.0)
-        return made
+        if self._steps and total > 0:
+            error = float(np.abs(self._said - loads).sum()) / total
+            before = error if self._error is None else self._error
+            self._error = before + MEMORY * (error - before)
 
 
-def forecast(history: LoadHistory, model: Callable[[], LoadModel] | None = None) -> Forecast:
-    """The next step after a history, learnt from all of it; the same for whoever has the same history."""
-    made = Forecaster(len(history.queues), None if model is None else model())
-    found = Forecast(np.zeros(len(history.queues)), False, 0.0, None)
+def forecast(history: LoadHistory) -> Forecast:
+    """The next step after a history, by all of it; the same for whoever has the same history."""
+    made = Forecaster(len(history.queues))
+    found = Forecast(np.zeros(len(history.queues)), 0.0)
     for step in range(history.steps):
         found = made.see(history.loads[:, step])
     return found

@@ -26,13 +26,12 @@ KEPT = 3
 
 @dataclass(frozen=True, slots=True)
 class PlacementTable:
-    """``homes``: digest of a queue to its node. ``loads``: predicted bytes an hour when it was made; ``forecast``: by what.
-    ``made_ms`` is the writer's clock, for people."""
+    """``homes``: digest of a queue to its node. ``loads``: predicted bytes an hour when it was made. ``made_ms`` is the
+    writer's clock, for people."""
 
     nodes: tuple[str, ...]
     homes: Mapping[int, str]
     loads: Mapping[int, int]
-    forecast: str
     made_ms: int
 
 
@@ -64,7 +63,6 @@ def encode_table(table: PlacementTable, number: int) -> bytes:
             "format": FORMAT_VERSION,
             "number": number,
             "made_ms": table.made_ms,
-            "forecast": table.forecast,
             "nodes": list(table.nodes),
             "queues": rows,
         }
@@ -98,7 +96,7 @@ def _parsed(fields: Mapping[str, Any]) -> PlacementTable:
             raise ValueError(f"a queue's row is {[digest, at, load]!r}"[:100])
         named = int(digest, 16)
         homes[named], loads[named] = nodes[at], load
-    return PlacementTable(tuple(nodes), homes, loads, str(fields["forecast"])[:40], int(fields["made_ms"]))
+    return PlacementTable(tuple(nodes), homes, loads, int(fields["made_ms"]))
 
 
 def table_numbers(provider: Provider, keys: ArchiveKeys) -> list[int]:

@@ -211,9 +211,9 @@ class Gateway(SettingsSection):
     )
     placement: str = option(
         "hash",
-        "which read node a queue has: hash, all alike; or learned, by the newest table of tiered placement --publish, by which"
+        "which read node a queue has: hash, all alike; or table, by the newest one of tiered placement --publish, by which"
         " busy queues lie so that predicted load is even, and all others by hashing",
-        choices=("hash", "learned"),
+        choices=("hash", "table"),
     )
     membership: str = option(
         "",

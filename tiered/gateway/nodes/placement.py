@@ -3,7 +3,7 @@
 Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998): each node is weighed by a hash of its name and
 the queue's, the heaviest one has the queue, the next ones follow when it is away. Capacities are weights by the method of
 Schindelhauer and Schomaker, "Weighted distributed hash tables" (2005): capacity over −ln of the hash as a fraction, by which a
-node of 2 is first for twice as many queues. Busy queues may have a home by a table that was learned (``tiered.placement``).
+node of 2 is first for twice as many queues. Busy queues may have a home by a table (``tiered.placement``).
 """
 
 from __future__ import annotations

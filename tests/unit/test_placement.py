@@ -1,17 +1,15 @@
-"""Placement that learns: loads from history, forecasts, which one is believed, and where queues go."""
+"""Placement by predicted load: loads from history, their forecast, and where queues go."""
 
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.kit.assemble import KEYS, memory
-from tests.kit.placementsim import batch_jobs, flash_crowds, named, nodes_of, run, zipf_days
+from tests.kit.placementsim import batch_jobs, flash_crowds, named, nodes_of, run
 from tiered.archive.keys import PLACEMENT_PREFIX
 from tiered.archive.state.values import RunState
 from tiered.clock import ManualClock
@@ -22,9 +20,8 @@ from tiered.gateway.nodes.placement import preferred, ranked
 from tiered.metrics import Metrics
 from tiered.model import MessageQueue, ObjectRef, RunId
 from tiered.placement.assign import BOUND, MOST_MOVES, assign, imbalance
-from tiered.placement.forecast import LEARN_STEPS, Forecaster, forecast
+from tiered.placement.forecast import forecast
 from tiered.placement.history import HOUR_MS, MOST_QUEUES, LoadHistory, Loads, load_history
-from tiered.placement.learned import OnlineRegression
 from tiered.placement.table import (
     KEPT,
     PlacementTable,
@@ -136,74 +133,37 @@ def test_bytes_of_a_run_count_over_its_time() -> None:
 # ---- forecasts
 
 
-class Fixed:
-    """A model that says the same always."""
-
-    def __init__(self, change: float) -> None:
-        self.change = change
-
-    def predict(self, features: Loads) -> Loads:
-        return np.full(len(features), self.change)
-
-    def learn(self, features: Loads, targets: Loads) -> None:
-        """Never learns."""
-
-
 def history(loads: Loads) -> LoadHistory:
     return LoadHistory(named(len(loads)), loads, 0)
 
 
-def test_a_model_that_is_worse_is_never_believed() -> None:
-    loads = zipf_days(30, 3, diurnal=0.5)
-    base = forecast(history(loads))
-    for change in (1.5, -1.5, float(10**6)):
-        found = forecast(history(loads), lambda change=change: Fixed(change))  # type: ignore[misc]
-        assert not found.by_model
-        assert found.model_error is not None
-        assert found.model_error > found.baseline_error
-        assert found.loads.tolist() == base.loads.tolist()
-
-
-def test_a_model_that_is_better_is_believed_once_that_was_seen() -> None:
-    """Loads that are always half of the baseline's forecast: the one that says so wins."""
-    made = Forecaster(1, Fixed(float(np.log(0.5))))
-    found = made.see(np.array([1e6]))
-    for step in range(LEARN_STEPS + 2):
-        assert found.by_model == (step + 1 >= LEARN_STEPS), step
-        found = made.see(made._said["baseline"] / 2)
-    assert found.by_model
-
-
-def test_the_regression_learns_what_the_baseline_does_not_know() -> None:
-    """Each hour all load changes sides: what was, says what comes, and averages do not."""
+def test_a_day_that_comes_again_is_foreseen_and_the_error_says_so() -> None:
     steps = np.arange(240)
-    loads = np.stack([np.where((steps // 5 + n) % 2, 1e6, 1e4) for n in range(20)])
-    found = forecast(history(loads), OnlineRegression)
-    assert found.model_error is not None
-    assert found.by_model
-    assert found.model_error < 0.8 * found.baseline_error
+    loads = np.stack([np.where((steps + n) % 24 < 2, 1e6, 1e4) for n in range(20)])
+    found = forecast(history(loads))
+    coming = np.where((240 + np.arange(20)) % 24 < 2, 1e6, 1e4)
+    assert np.abs(found.loads - coming).sum() / coming.sum() < 0.5
+    assert found.error < 0.5
+    noise = np.random.default_rng(1).permuted(loads, axis=1)
+    assert forecast(history(noise)).error > 0.8
+    assert forecast(history(loads[:, :1])).error == 0.0
 
 
 def test_a_forecast_is_the_same_for_the_same_history() -> None:
     loads = flash_crowds(50, 9)
-    one, other = (forecast(history(loads), OnlineRegression) for _ in range(2))
+    one, other = (forecast(history(loads)) for _ in range(2))
     assert one.loads.tolist() == other.loads.tolist()
     assert np.isfinite(one.loads).all()
     assert (one.loads >= 0).all()
 
 
-def test_nothing_imports_scikit_learn_before_a_model_is_made() -> None:
-    code = "import sys, tiered.placement.learned; sys.exit('sklearn' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
-
-
-def test_in_simulated_days_learning_is_more_even_than_hashing_and_moves_little() -> None:
+def test_in_simulated_days_a_forecast_is_more_even_than_hashing_and_moves_little() -> None:
     loads = batch_jobs(120, 4)[:, :144]
     hashed, now = (run(loads, NODES, how) for how in ("hash", "now"))
-    learned = run(loads, NODES, "learned", OnlineRegression)
-    assert learned.mean < 0.9 * hashed.mean
-    assert learned.mean < now.mean + 0.02
-    assert learned.moved < 0.1
+    foreseen = run(loads, NODES, "forecast")
+    assert foreseen.mean < 0.9 * hashed.mean
+    assert foreseen.mean < now.mean + 0.02
+    assert foreseen.moved < 0.1
     assert hashed.moved == 0
 
 
@@ -212,7 +172,7 @@ def test_in_simulated_days_learning_is_more_even_than_hashing_and_moves_little()
 
 def table(homes: dict[MessageQueue, str]) -> PlacementTable:
     digests = {queue_digest(queue): node for queue, node in homes.items()}
-    return PlacementTable(tuple(NODES), digests, dict.fromkeys(digests, 7), "model", 1_700_000_000_000)
+    return PlacementTable(tuple(NODES), digests, dict.fromkeys(digests, 7), 1_700_000_000_000)
 
 
 def test_a_table_comes_back_and_damage_is_found() -> None:
