@@ -168,18 +168,22 @@ def up_to(consumer: Consumer, last: int) -> list[int]:
 def reset(scene: Scene) -> Iterator[dict[str, Consumer]]:
     """Consumers that held messages when their groups were reset to the beginning. Go's goes on half a minute later: it sleeps
     for ten seconds, and looks for its queues every twenty."""
-    consumers: dict[str, Consumer] = {
-        "Java": scene.java(scene.gateway, topic=TOPIC, group="reset-Java", rate=RATE),
-        "Go": GoConsumer(scene.directory, scene.gateway.address, TOPIC, "reset-Go", rate=RATE),
-    }
+    consumers: dict[str, Consumer] = {}
+    gateway, rate = scene.gateway, RATE // 2
     try:
-        for name, consumer in consumers.items():
-            consumer.wait_taken(40)
-            fields = {"topic": TOPIC, "group": f"reset-{name}", "timestamp": "1000", "isForce": "true"}
+        for name in ("Go", "Java"):  # one after the other: none is through before its reset
+            group = f"reset-{name}"
+            consumers[name] = (
+                GoConsumer(scene.directory, gateway.address, TOPIC, group, rate=rate)
+                if name == "Go"
+                else scene.java(gateway, topic=TOPIC, group=group, rate=rate)
+            )
+            consumers[name].wait_taken(40)
+            fields = {"topic": TOPIC, "group": group, "timestamp": "1000", "isForce": "true"}
             order = remoting.INVOKE_BROKER_TO_RESET_OFFSET
-            answer = remoting.request(scene.gateway.broker(TOPIC), order, fields)
+            answer = remoting.request(gateway.broker(TOPIC), order, fields)
             assert answer.code == 0, answer
-            assert consumer.taken() < len(HANDED_OUT), "it holds none any more"
+            assert consumers[name].taken() < len(HANDED_OUT), "it holds none any more"
         yield consumers
     finally:
         for consumer in consumers.values():
