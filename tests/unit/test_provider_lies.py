@@ -317,7 +317,7 @@ def test_a_key_that_is_not_there_is_one_request(fake: FakeS3, s3: S3Provider) ->
 def test_what_a_redirect_says_is_never_an_object(fake: FakeS3, s3: S3Provider) -> None:
     def bend(request: Request, act: Callable[[], Answer]) -> Answer:
         moved = error(301, "PermanentRedirect")
-        return replace(moved, headers={**moved.headers, "x-amz-bucket-region": "eu-west-1"})
+        return replace(moved, headers={"x-amz-bucket-region": "eu-west-1"}, body=BODY)
 
     with fake.bent(bend):
         for start, length in ((None, None), (0, 10)):
