@@ -207,7 +207,7 @@ def test_placement_by_what_nodes_tell_moves_queues_under_a_consumer(
         if not any(f"/{name}/" in stored.key for name in names):
             provider.delete(stored.key)
     homes = {queue_digest(MessageQueue(TOPIC, queue)): names[0] for queue in cold.minimum}
-    number = publish_table(provider, keys, PlacementTable(tuple(names), homes, {}, "baseline", 0), -1)
+    number = publish_table(provider, keys, PlacementTable(tuple(names), homes, {}, 0), -1)
     chosen = {
         "gateway.membership": "bucket",
         "gateway.member_poll_ms": 500,
