@@ -75,7 +75,7 @@ lock: ## resolve the dependencies anew: for users, for developers (the same and 
 	$(COMPILE) -c requirements-dev.lock --only-binary :all: requirements-schemas.in -o requirements-schemas.lock
 	rm -rf $(VENV)-lock
 
-.PHONY: e2e-variants e2e-no-short-cut e2e-two-workers
+.PHONY: e2e-no-short-cut
 .PHONY: demo demo-real demo-consumer demo-million demo-spark demo-years demo-kv demo-kafka demo-read-nodes spark-ring test lint types imports unit scenes coverage fault e2e spark test-install bench bench-spark soak soak-kv soak-sinks config model mutants mutants-sample
 
 demo: install ## the main job on embedded defaults: archive a live store, kill -9 the daemon twice, prove every byte
@@ -164,15 +164,10 @@ e2e: install-dev ## the program against real brokers, S3 servers and clients
 
 # What consumers, rights, resets, hand-over and faults need of a gateway, it must give in each of these ways, too. Each setting reaches the
 # gateways by their environment; tests that set it themselves keep theirs.
-VARIED := acl faults handover restarts consumers go sql tools tools_49 questions reset_49 workers
+VARIED := acl faults handover restarts consumers go sql tools tools_49 questions reset_49
 VARIANT = $(PYTEST) -n 3 --no-loadscope-reorder --first $(E2E_FIRST) $(VARIED:%=tests/e2e/test_gateway_%.py) $(PYTEST_ARGS)
-e2e-variants: e2e-no-short-cut e2e-two-workers ## the gateway's suites of e2e again, in both of the ways that follow
-
 e2e-no-short-cut: install-dev ## consumers, rights, resets, hand-over, faults: the broker is asked about every cold pull
 	TIERED_GATEWAY_COLD_RECHECK_MS=0 $(VARIANT)
-
-e2e-two-workers: install-dev ## the same suites, each gateway of two processes
-	TIERED_GATEWAY_WORKERS=2 $(VARIANT)
 
 # By themselves: a Spark session takes every core, and clients of the other tests would meet their time limits.
 # The longest modules first, so that no worker waits for the other's last one.

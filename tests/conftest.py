@@ -37,7 +37,7 @@ GIVEN: Mapping[str, Callable[[], str | None]] = {
 """Tiers that the machine has or has not: why it has not."""
 TIERS = (*INSTALLED, *GIVEN)
 SHARING = (
-    ("absent", "consumers", "go", "questions", "workers"),
+    ("absent", "consumers", "go", "questions"),
     ("faults", "tools", "nodes", "tenants"),
     ("acl", "restarts", "sql", "tls"),
     ("49", "reset_49", "tools_49"),

@@ -23,7 +23,6 @@ from tests.bench.encryption import encryption
 from tests.bench.engines import engines
 from tests.bench.folding import folding
 from tests.bench.gateway import gateway_hop
-from tests.bench.gatewayworkers import gateway_workers
 from tests.bench.keyvalue import key_value
 from tests.bench.keyvalueredo import redo
 from tests.bench.keyvalueserve import http_gets, puts
@@ -74,9 +73,6 @@ def cases(quick: bool, queues: int | None = None) -> dict[str, Callable[[Path], 
         "rocketmq-tiered": lambda work: rocketmq_tiered(work, 20_000 if quick else 500_000),
         "gateway-hop": lambda work: gateway_hop(work, 2 if quick else 10, 5_000 if quick else 40_000),
         "gateway-cold": lambda work: gateway_cold(work, 20_000 if quick else 500_000),
-        "gateway-workers": lambda work: gateway_workers(
-            work, *((24_000, 2, 1) if quick else (400_000, 10, 3))
-        ),
         "million": lambda work: million(work, queues or (2_000 if quick else 1_000_000)),
         "million-plans": lambda work: planning(work, queues or (20_000 if quick else 1_000_000)),
         "churning": lambda work: churning(work, queues or (600 if quick else 600_000)),

@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tests.kit import remoting
 from tests.kit.daemonproc import TIERED, Pages, wait_for
@@ -56,7 +55,6 @@ class Gateway(Pages):
             "gateway.state_directory": str(self.state),
             "gateway.web_listen": "127.0.0.1:0",
             "fetch.follow_ms": 200,
-            **({"gateway.workers": workers} if (workers := os.environ.get("TIERED_GATEWAY_WORKERS")) else {}),
             **settings,
         }
         self._environment = {**(environment or {}), **(IN_A_HURRY if program == HURRIED else {})}
@@ -68,39 +66,14 @@ class Gateway(Pages):
         return f"127.0.0.1:{self.port}"
 
     @property
-    def workers(self) -> int:
-        """How many processes serve."""
-        return int(str(self.settings.get("gateway.workers", 1)))
-
-    @property
     def short_cut(self) -> bool:
         """Whether it answers pulls deep below the broker's begin without asking the broker about each."""
         outside = os.environ.get("TIERED_GATEWAY_COLD_RECHECK_MS", "1000")
         return int(str(self.settings.get("gateway.cold_recheck_ms", outside))) > 0
 
-    def metric(self, name: str, **labels: str) -> float | None:
-        """A sample of ``/metrics``, of all workers together; ``None`` if it is not there."""
-        whole = super().metric(name, **labels)
-        if self.workers == 1 or whole is not None:
-            return whole
-        found = [
-            super(Gateway, self).metric(name, worker=str(index), **labels) for index in range(self.workers)
-        ]
-        known = [value for value in found if value is not None]
-        return sum(known) if known else None
-
-    def statuses(self) -> list[dict[str, Any]]:
-        """``/status`` of each worker that answers; of a gateway of one process, its own."""
-        whole = self.status()
-        if self.workers == 1:
-            return [whole] if whole else []
-        said = [worker["status"] for worker in whole.get("workers", {}).values()]
-        return [one for one in said if one is not None]
-
     def archive_open(self) -> bool:
-        """Whether every worker has opened the archive."""
-        said = self.statuses()
-        return len(said) == self.workers and all(one["archive"] == "open" for one in said)
+        """Whether it has opened the archive."""
+        return self.status().get("archive") == "open"
 
     @property
     def port_file(self) -> Path:
@@ -160,8 +133,7 @@ class Gateway(Pages):
             self._child.kill()
 
     def broker(self, topic: str) -> str:
-        """Address of the broker front that it hands out for a topic. As any client, this asks again where the connection ends:
-        of one of two workers that is killed."""
+        """Address of the broker front that it hands out for a topic. As any client, this asks again."""
         found: set[str] = set()
 
         def told() -> bool:

@@ -62,42 +62,6 @@ MUTANTS = (
         f"{_AT_ONCE} -k read_nodes",
     ),
     Mutant(
-        "tiered/daemon/gatewayworkers.py",
-        "        return self._was_ready and any(ready), ",
-        "        return bool(ready) and all(ready), ",
-        "tests/scenes/test_worker_supervisor.py -k sends_nobody_away",
-    ),
-    Mutant(
-        "tiered/gateway/knowledge/rights.py",
-        "            await self._peers.caught_up()\n",
-        "            pass\n",
-        "tests/unit/test_gateway_worker_shares.py -k next_question_to_another",
-    ),
-    Mutant(
-        "tiered/daemon/gatewayworker.py",
-        "                self._flush()\n                return {}",
-        "                return {}",
-        "tests/unit/test_gateway_worker_shares.py -k had_not_sent_yet",
-    ),
-    Mutant(
-        "tiered/gateway/answers/resets.py",
-        "            await self._peers.spread(notes)\n",
-        "",
-        "tests/unit/test_gateway_worker_shares.py -k corrected_is_delivered",
-    ),
-    Mutant(
-        "tiered/gateway/answers/resets.py",
-        "            self._peers.tell(RESET, place, None)\n",
-        "",
-        "tests/unit/test_gateway_worker_shares.py -k corrected_is_delivered",
-    ),
-    Mutant(
-        "tiered/daemon/workerports.py",
-        "            alone.bind((host, port))\n            alone.listen(1)\n",
-        "            pass\n",
-        "tests/unit/test_gateway_worker_shares.py -k keeps_its_own",
-    ),
-    Mutant(
         "tiered/gateway/answers/stats.py",
         "        except Differs:\n            lacking.add",
         "        except TieredError:\n            lacking.add",
@@ -206,12 +170,6 @@ MUTANTS = (
         "tests/unit/test_gateway_listeners.py -k never_says_that_it_is_gone",
     ),
     Mutant(
-        "tiered/daemon/gatewayworker.py",
-        "        if not self._begun.done():\n            self._begun.set_exception(",
-        "        if False:\n            self._begun.set_exception(",
-        "tests/unit/test_gateway_worker_shares.py::test_a_worker_that_nobody_speaks_to_any_more_ends_at_once",
-    ),
-    Mutant(
         "tiered/gateway/answers/answers.py",
         "        if connection.broker_name == self._broker:  # another one has accounts of its own\n",
         "        if True:\n",
@@ -292,23 +250,5 @@ MUTANTS = (
         "        if unchecked and not await self._rights.shown(request.ext, pull.topic):\n",
         "        if False:\n",
         "tests/unit/test_gateway_lite.py -k signed",
-    ),
-    Mutant(
-        "tiered/daemon/gatewayworkers.py",
-        "elif now - worker.beaten > self._silent_seconds:",
-        "elif now - worker.beaten > 1e9:",
-        "tests/scenes/test_worker_supervisor.py -k stands_still",
-    ),
-    Mutant(
-        "tiered/daemon/gatewayworkers.py",
-        "for index in serving if index not in reports]",
-        "for index in ()]",
-        "tests/scenes/test_worker_supervisor.py -k stands_still",
-    ),
-    Mutant(
-        "tiered/daemon/gatewayworkers.py",
-        "wait = BACKOFF.seconds(worker.failures)",
-        "wait = 0.5",
-        "tests/scenes/test_worker_supervisor.py -k again_and_again",
     ),
 )

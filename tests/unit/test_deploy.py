@@ -20,7 +20,6 @@ from tiered.daemon.checks import check, check_doors
 from tiered.daemon.config import load, walk
 from tiered.daemon.doors import SILENT_SECONDS
 from tiered.daemon.gateway import state_directory
-from tiered.daemon.workerpages import WorkersMetrics
 from tiered.errors import Invalid, Refused
 from tiered.gateway.app import DRAIN_SECONDS
 from tiered.gateway.transport.fronts import LAST_BYTES_SECONDS
@@ -307,7 +306,7 @@ def test_the_guide_names_files_that_exist(guide: str, path: str) -> None:
 @pytest.mark.parametrize("guide", ["gateway.md", "keyvalue.md", "nodes.md", "replay.md"])
 def test_metrics_and_settings_in_a_guide_exist(guide: str) -> None:
     text = (DEPLOY / guide).read_text(encoding="utf-8")
-    exposed = (Metrics().expose() + WorkersMetrics().expose()).decode()
+    exposed = Metrics().expose().decode()
     for name in re.findall(r"`(tiered_[a-z_]+)", text):
         assert name.removesuffix("_") in exposed, name
     known = {key for key, _, _ in walk(load().settings)}

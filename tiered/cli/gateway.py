@@ -12,7 +12,6 @@ from tiered.daemon import logs
 from tiered.daemon.checks import cautions, check, check_doors, require
 from tiered.daemon.config import Loaded, environment, load
 from tiered.daemon.gateway import run_gateway
-from tiered.daemon.gatewayworker import WorkerSeat
 
 
 def command(
@@ -27,9 +26,6 @@ def command(
         ),
     ] = None,
     sets: SetValues = None,
-    worker: Annotated[
-        str | None, typer.Option("--worker", hidden=True, help="Given by tiered gateway to its own workers.")
-    ] = None,
 ) -> int:
     """Let consumers read old offsets: clients use the gateway as their name server and notice nothing.
 
@@ -42,7 +38,6 @@ def command(
     env = environment()
     loaded = load(config, env, given)
     check(loaded)
-    seat = None if worker is None else WorkerSeat.parse(worker)
     require(loaded, "gateway.namesrv_upstream", "archive.url")
     check_doors(loaded.settings, "gateway")
     logs.configure(loaded.settings.log, loaded.secrets())
@@ -54,4 +49,4 @@ def command(
         check(found)
         return found
 
-    return run_gateway(loaded, env, again, seat)
+    return run_gateway(loaded, env, again)

@@ -8,7 +8,6 @@ it does with Python's own), ``archive``, ``web``, a pool ``answer`` for question
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -30,28 +29,23 @@ from tiered.codec.remoting.signing import Credentials, signature
 from tiered.daemon.config import Loaded, differing
 from tiered.daemon.doors import LoopBeat, PageDoor, archive_pages, background, health_service
 from tiered.daemon.following import Following
-from tiered.daemon.gatewayworker import Colleagues, Hear, WorkerSeat, places_of
-from tiered.daemon.gatewayworkers import run_workers
 from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.placing import BY_TABLE, Placing
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
 from tiered.daemon.routing import open_broker
 from tiered.daemon.signals import Signals
-from tiered.daemon.workershare import check_workers, share_of
 from tiered.errors import Invalid, TieredError
 from tiered.gateway.answers.answers import Answers
 from tiered.gateway.answers.keyvalues import MOST_AT_ONCE, KeyValueDoor
 from tiered.gateway.app import GatewayApp
 from tiered.gateway.knowledge.openbroker import OpenBroker
 from tiered.gateway.knowledge.opening import LateArchive
-from tiered.gateway.knowledge.peers import ALONE
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
 from tiered.gateway.nodes.fleet import NodePlace
 from tiered.gateway.nodes.reads import Reads, node_addresses
 from tiered.gateway.pull.directing import Directing
-from tiered.gateway.routes.granted import GrantedPorts
 from tiered.http.health import HealthPages
 from tiered.membership.open import open_membership
 from tiered.metrics import Metrics
@@ -67,23 +61,12 @@ LIVE = frozenset({"fetch.storage_level", "fetch.topic_storage_levels", "gateway.
 """Settings that a SIGHUP takes over."""
 
 
-def run_gateway(
-    loaded: Loaded, env: Mapping[str, str], again: Callable[[], Loaded], seat: WorkerSeat | None = None
-) -> int:
-    """Serve until a signal; the exit code. ``again`` reads the settings anew, for SIGHUP; ``seat``: as one of many workers."""
-    settings = loaded.settings
-    if seat is None:
-        check_workers(settings)
-        if settings.gateway.workers > 1:
-            return run_workers(loaded, env, state_directory(settings))
+def run_gateway(loaded: Loaded, env: Mapping[str, str], again: Callable[[], Loaded]) -> int:
+    """Serve until a signal; the exit code. ``again`` reads the settings anew, for SIGHUP."""
     keep_freed_memory()
     clock, stop = SystemClock(), threading.Event()
     with ExitStack() as stack:
-        colleagues = None
-        if seat is not None:
-            settings, colleagues = share_of(settings, seat.index), Colleagues(seat)
-            stack.callback(colleagues.close)
-        process = GatewayProcess(settings, clock, Metrics(), Notifier.from_environment(env), colleagues)
+        process = GatewayProcess(loaded.settings, clock, Metrics(), Notifier.from_environment(env))
         signals = stack.enter_context(
             Signals(stop, clock, on_first=process.stopping, on_hangup=lambda: process.reload(again))
         )
@@ -103,18 +86,8 @@ def state_directory(settings: Settings) -> Path | None:
 class GatewayProcess:
     """One gateway. ``open`` makes every part but binds nothing, ``serve`` binds and runs on the calling thread's event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        clock: Clock,
-        metrics: Metrics,
-        notifier: Notifier,
-        colleagues: Colleagues | None = None,
-    ) -> None:
-        """``colleagues``: the other workers; ``settings`` are this one's share then, see ``share_of``."""
+    def __init__(self, settings: Settings, clock: Clock, metrics: Metrics, notifier: Notifier) -> None:
         self._settings = settings
-        self._colleagues = colleagues
-        self._hear: Hear
         self._clock = clock
         self._metrics = metrics
         metrics.identify(settings.source.cluster, settings.source.broker)
@@ -142,9 +115,7 @@ class GatewayProcess:
     def open(self, stack: ExitStack) -> None:
         """Take the lock and make the parts. Raises ``Invalid`` for settings, ``Refused`` if another gateway has the lock."""
         settings = self._settings
-        if self._colleagues is not None:
-            self._state = None  # ports, lock and health are those of who looks after the workers
-        elif self._state is not None:
+        if self._state is not None:
             ensure_directory(self._state, "gateway.state_directory")
             stack.enter_context(StateLock(self._state))
         else:
@@ -157,23 +128,19 @@ class GatewayProcess:
         answers = Answers(
             store, settings, self._metrics, self._clock, self._pool,
             floor=floors, broker=self._same, key_values=self._key_values(stack),
-            peers=self._colleagues or ALONE,
         )  # fmt: skip
-        self._reads, self._hear, self._directing = answers.reads, answers.hear, answers.directing
+        self._reads, self._directing = answers.reads, answers.directing
         self._open = open_broker(settings.gateway, self._ask)
         if (opened := self._open) is not None:
             self._directing.problem = lambda: opened.problem or self._problem()
-        granted = None if self._colleagues is None else GrantedPorts(self._colleagues.grant, self._clock)
         self._app = GatewayApp(
             settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker,
-            settings.tenants, granted, self._directing.routes,
+            settings.tenants, self._directing.routes,
         )  # fmt: skip
-        self._granted = granted
         background(stack, Service("archive", self._archive.step, self._clock))
         self._follow(stack)
         self._place(stack)
-        if self._colleagues is None:
-            self._web(stack)
+        self._web(stack)
 
     async def serve(self, begun: Callable[[], None] = lambda: None) -> None:
         """Bind, and serve until ``stopping`` is called. ``begun`` is called first, on the loop's thread."""
@@ -195,13 +162,9 @@ class GatewayProcess:
             log,
             settings.read_timeout_ms,
         )
-        namesrv_port = await self._join()
-        self._app.open(namesrv_port)
-        if self._colleagues is not None:
-            self._colleagues.serving()
+        self._app.open()
         self._notifier.ready("serving")
         beside = [
-            *([] if self._colleagues is None else [asyncio.create_task(self._colleagues.beat())]),
             asyncio.create_task(self._beat.run()),
             asyncio.create_task(self._same.watch(self._app.brokers.archived)),
             asyncio.create_task(self._reads.fleet.watch()),
@@ -219,22 +182,6 @@ class GatewayProcess:
                 await pages.close()
         log.info("the gateway has stopped")
 
-    async def _join(self) -> int | None:
-        """Hear what the other workers know; the port of the name-server front, ``None``: as the settings say."""
-        if self._colleagues is None or self._granted is None:
-            return None
-        began = await self._colleagues.begin(
-            self._hear, self._report, partial(self.stopping, "its supervisor ended")
-        )
-        self._granted.places.update(places_of(began))
-        return int(began["namesrv_port"])
-
-    def _report(self) -> Mapping[str, object]:
-        """For who looks after the workers. From any thread."""
-        ready, said = self._ready()
-        status = json.loads(json.dumps(self._status(), default=str))
-        return {"ready": ready, "said": said, "metrics": self._expose().decode(), "status": status}
-
     def stopping(self, name: str) -> None:
         """The first signal, on a thread of its own."""
         if self._stopped:
@@ -249,8 +196,6 @@ class GatewayProcess:
         """Take over what can change while it runs, storage levels and read nodes; said in the log, what cannot as well."""
         try:
             found = again().settings
-            if self._colleagues is not None:
-                found = share_of(found, self._colleagues.index)
             changed = [key for key in differing(self._settings, found) if key not in LIVE]
             nodes = node_addresses(found.gateway)
             self._archive.set_levels(found.fetch)

@@ -14,7 +14,6 @@ from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError
 from tiered.gateway.knowledge.turns import fair_budget
 from tiered.gateway.ports import Answering, ConnectionInfo
-from tiered.gateway.routes.granted import GrantedPorts
 from tiered.gateway.routes.nameserver import Brokers, Discovery, NodesFor, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, exhausted, port_range
 from tiered.gateway.transport.fronts import BROKER, NAMESRV, Front, Lobby
@@ -151,14 +150,12 @@ class GatewayApp:
         state: Path | None,
         own: str | None = None,
         tenants: Tenants | None = None,
-        granted: GrantedPorts | None = None,
         nodes: NodesFor = lambda client: {},
     ) -> None:
         """``answers`` decides about brokers' answers; ``state`` is where ports are remembered. Raises ``Invalid``.
 
         ``own``: name of the broker whose archive it is; with ``gateway.brokers=own`` no other gets a port. ``tenants``: whose
-        answers take turns where they wait for ``gateway.answer_bytes``. ``granted``: ports that other workers listen at, too.
-        ``nodes``: whom routes name beside that broker.
+        answers take turns where they wait for ``gateway.answer_bytes``. ``nodes``: whom routes name beside that broker.
         """
         if settings.broker_listen_host in _ANY_HOST and not settings.advertise_host:
             raise Invalid(
@@ -177,19 +174,14 @@ class GatewayApp:
         namesrv = split_addresses(settings.namesrv_upstream, key="gateway.namesrv_upstream")
         self._budget = budget
         ports = port_range(settings.broker_listen_ports)
-        self._book = granted or PortBook(ports, state, clock)
-        many = granted is not None
+        self._book = PortBook(ports, state, clock)
         self.brokers = BrokerFronts(
-            Lobby(shared, seats, tls, many), settings, self._book, answers, towards, clock, own
+            Lobby(shared, seats, tls), settings, self._book, answers, towards, clock, own
         )
-        self._stands_for = Brokers(
-            self.brokers.ensure,
-            own if settings.brokers == "own" else None,
-            None if granted is None else granted.prepare,
-        )
+        self._stands_for = Brokers(self.brokers.ensure, own if settings.brokers == "own" else None)
         upstream = Upstream(namesrv, towards)
         # Routes flow while answers from the archive queue up.
-        routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), seats, tls, many)
+        routes = Lobby(replace(shared, budget=ByteBudget(ROUTE_BYTES)), seats, tls)
         self.namesrv = Front(
             routes,
             NAMESRV,
@@ -200,16 +192,13 @@ class GatewayApp:
         self._discovery = Discovery(upstream, self._stands_for, settings.max_frame_bytes)
         self._seats = seats
 
-    def open(self, namesrv_port: int | None = None) -> None:
-        """Bind the name-server front and the brokers known from before. ``Invalid`` if the first cannot be bound.
-
-        ``namesrv_port``: instead of the port in the settings, which may be 0.
-        """
+    def open(self) -> None:
+        """Bind the name-server front and the brokers known from before. ``Invalid`` if the first cannot be bound."""
         host, port = split_address(
             self._settings.namesrv_listen, key="gateway.namesrv_listen", listening=True
         )
         try:
-            self.namesrv.listen(host, namesrv_port or port)
+            self.namesrv.listen(host, port)
         except OSError as error:
             raise Invalid(
                 "the gateway's name-server address cannot be bound",

@@ -246,12 +246,6 @@ class Gateway(SettingsSection):
     web_listen: str = option(
         "127.0.0.1:9478", "address of /healthz /readyz /metrics /status of the gateway; empty: none"
     )
-    workers: int = option(
-        1,
-        "processes that share the gateway's ports and its budgets, for as many cores; more of them than cores gain nothing",
-        low=1,
-        high=64,
-    )
     state_directory: str = option(
         "",
         "where the gateway remembers the ports it gave to brokers; empty: gateway/ in state.directory, else not remembered",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -40,17 +40,13 @@ class Brokers:
 
     ensure: Ensure
     only: str | None = None
-    prepare: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None
-    """Called with all that ``ensure`` is to be asked for, where ports come from another process."""
 
     def in_answer(self, body: bytes | memoryview) -> dict[str, str | None]:
         """Their addresses in a route or cluster answer, with names. One whose name cannot be read counts: it may be the one."""
         return {address: name for address, name in addresses_in(body).items() if self.includes(name)}
 
-    async def addresses(self, found: Mapping[str, str | None]) -> dict[str, str]:
+    def addresses(self, found: Mapping[str, str | None]) -> dict[str, str]:
         """The gateway's address for each of these brokers. ``Unavailable`` if one cannot have any."""
-        if self.prepare is not None and found:
-            await self.prepare(found)
         return {address: self.ensure(address, name) for address, name in found.items()}
 
     def includes(self, name: str | None) -> bool:
@@ -98,7 +94,7 @@ class RouteAnswers:
         self, request: Command, answer: Command, verdict: Verdict, connection: ConnectionInfo
     ) -> NewBody | None:
         """The same header, and the body with the gateway's addresses in it."""
-        ours = await self._brokers.addresses(self._brokers.in_answer(answer.body))
+        ours = self._brokers.addresses(self._brokers.in_answer(answer.body))
         return NewBody(self._with_nodes(request, connection, rewrite(answer.body, ours))) if ours else None
 
     def _with_nodes(self, request: Command, connection: ConnectionInfo, body: bytes) -> bytes:
@@ -142,7 +138,7 @@ class Discovery:
             Command(RequestCode.GET_BROKER_CLUSTER_INFO), seconds=10.0, max_frame_bytes=self._max_frame_bytes
         )
         found = self._brokers.in_answer(answer.body) if answer.code == ResponseCode.SUCCESS else {}
-        return len(await self._brokers.addresses(found))
+        return len(self._brokers.addresses(found))
 
     async def run(self) -> None:
         """Look for ever; soon again while there is nothing."""

@@ -39,8 +39,6 @@ class Lobby:
     shared: Shared
     seats: Seats
     tls: ssl.SSLContext | None
-    shared_ports: bool = False
-    """Whether other processes accept at the same ports; see ``Listener``."""
 
 
 class Front:
@@ -62,7 +60,7 @@ class Front:
         self._lobby = lobby
         self._answers = answers
         self._name = name
-        self._listener = Listener(self._welcome, shared=lobby.shared_ports)
+        self._listener = Listener(self._welcome)
         shared = lobby.shared
         self.outage = (  # a name server's other addresses are tried instead
             BrokerOutage(leads_to, upstream, self._listener, shared.clock, shared.metrics)

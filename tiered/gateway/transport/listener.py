@@ -23,10 +23,8 @@ _FULL_SECONDS = 1.0
 class Listener:
     """Accepts at one address and hands every socket to ``on_client``, with the address it came from. For one event loop."""
 
-    def __init__(self, on_client: Callable[[socket.socket, str], None], *, shared: bool = False) -> None:
-        """``shared``: other processes of this user accept at the port, too (``SO_REUSEPORT``)."""
+    def __init__(self, on_client: Callable[[socket.socket, str], None]) -> None:
         self._on_client = on_client
-        self._shared = shared
         self._socket: socket.socket | None = None
         self._place: tuple[str, int] | None = None
 
@@ -39,7 +37,7 @@ class Listener:
 
     def open(self, host: str, port: int) -> None:
         """Bind and accept; port 0 is any free one. Raises ``OSError``: the caller knows which setting named the address."""
-        bound = _bound(host, port, shared=self._shared)
+        bound = _bound(host, port)
         try:
             bound.listen(BACKLOG)
         except BaseException:
@@ -65,7 +63,7 @@ class Listener:
         if self._place is None:
             return
         if self._socket is None:
-            self._socket = _bound(*self._place, shared=self._shared)
+            self._socket = _bound(*self._place)
         self._socket.listen(BACKLOG)
         asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
@@ -104,19 +102,17 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening, self._accept)
 
 
-def _bound(host: str, port: int, *, shared: bool) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
     """A socket bound to the port by its number: the system takes a port back that it chose itself, when listening ends."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.setblocking(False)
         bound.bind((host, port))
         if port == 0:
             # Two sockets that do not listen may share a port, so nobody can come between.
-            chosen, bound_by_number = bound, _bound(host, int(bound.getsockname()[1]), shared=shared)
+            chosen, bound_by_number = bound, _bound(host, int(bound.getsockname()[1]))
             chosen.close()
             return bound_by_number
     except BaseException:
