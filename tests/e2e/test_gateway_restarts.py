@@ -19,6 +19,7 @@ from tests.kit.laggard import HELD, Laggard, repeats
 pytestmark = [pytest.mark.broker, pytest.mark.s3server, pytest.mark.slow]
 
 GONE_SECONDS = 1.0
+GIVEN = "tiered_cold_messages_total"
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,25 @@ def test_the_gateway_goes_away_and_comes_back(cold: ColdScene, gateway: Gateway,
     gateway.start()
     assert before < laggard.total // 2, "it went away too late"
     laggard.wait_end(consumer)
+    found = laggard.judge(consumer.finish().lines())
+    assert found.complete, str(found)
+    assert not found.disordered, str(found)
+    assert len(found.repeated) <= len(laggard.begin) * HELD, str(found)
+
+
+def test_a_consumer_that_lists_two_gateways_goes_on_when_one_is_killed(cold: ColdScene) -> None:
+    """Each of them stands by itself; the consumer uses either, it chooses which."""
+    with cold.gateway("posix").running() as one, cold.gateway("posix").running() as other:
+        laggard = Laggard(cold, f"{one.address};{other.address}", "two-gateways")
+        consumer = laggard.start()
+        consumer.wait_taken(laggard.total // 4)
+        given = {gateway: gateway.metric(GIVEN) or 0.0 for gateway in (one, other)}
+        used, spare = sorted((one, other), key=lambda gateway: given[gateway], reverse=True)
+        assert given[spare] == 0.0
+        used.kill()
+        assert consumer.taken() < laggard.total // 2, "it was killed too late"
+        laggard.wait_end(consumer)
+        assert (spare.metric(GIVEN) or 0.0) > 0.0
     found = laggard.judge(consumer.finish().lines())
     assert found.complete, str(found)
     assert not found.disordered, str(found)

@@ -103,7 +103,7 @@ def test_the_unit_is_hardened_and_one_mount_holds_store_hold_and_state() -> None
 
 
 def test_the_gateway_s_unit_runs_it_with_a_state_of_its_own() -> None:
-    service = unit("tiered-gateway.service")["Service"]
+    service = unit("tiered-gateway@.service")["Service"]
     program, *words = shlex.split(service["ExecStart"])
     assert Path(program).name in project()["scripts"]
     assert_command(words)
@@ -114,9 +114,9 @@ def test_the_gateway_s_unit_runs_it_with_a_state_of_its_own() -> None:
     }
     assert seconds(service["TimeoutStopSec"]) > DRAIN_SECONDS + LAST_BYTES_SECONDS
     assert seconds(service["WatchdogSec"]) > SILENT_SECONDS
-    (state,) = variables("tiered-gateway.service").values()
+    (state,) = variables("tiered-gateway@.service").values()
     assert state == f"%S/{service['StateDirectory']}"
-    found = load(REPO / "config" / "example-gateway.toml", variables("tiered-gateway.service"))
+    found = load(REPO / "config" / "example-gateway.toml", variables("tiered-gateway@.service"))
     check(found)
     assert state_directory(found.settings) == Path(state)
 
@@ -291,7 +291,7 @@ def test_compose_shares_the_parent_of_the_store_and_agrees_with_the_broker() -> 
         ("README.md", "config/example-s3.toml"),
         ("README.md", "deploy/tiered.service"),
         ("gateway.md", "config/example-gateway.toml"),
-        ("gateway.md", "deploy/tiered-gateway.service"),
+        ("gateway.md", "deploy/tiered-gateway@.service"),
         ("nodes.md", "deploy/tiered-node.service"),
         ("nodes.md", "deploy/kubernetes-nodes.yaml"),
         ("keyvalue.md", "deploy/tiered-keyvalue.service"),
@@ -468,7 +468,7 @@ def test_what_is_started_is_asked_whether_it_is_ready_and_keeps_its_ports() -> N
         )
 
 
-@pytest.mark.parametrize("name", ["tiered", "tiered-gateway", "tiered-keyvalue", "tiered-node"])
+@pytest.mark.parametrize("name", ["tiered", "tiered-gateway@", "tiered-keyvalue", "tiered-node"])
 def test_the_documentation_of_a_unit_is_installed(name: str) -> None:
     path = unit(f"{name}.service")["Unit"]["Documentation"].removeprefix("file://")
     assert f"install -D -m 644 -t {Path(path).parent} deploy/*.md" in (DEPLOY / "README.md").read_text(
