@@ -184,6 +184,12 @@ MUTANTS = (
         "tests/scenes/test_sealed_head.py::test_that_row_group_is_refused_by_name_and_all_others_are_read",
     ),
     Mutant(
+        "tiered/archive/read/hollow.py",
+        "if item.length > there)",
+        "if item.length < there)",
+        "tests/scenes/test_cli_gaps.py::test_messages_inside_commits_that_others_stand_for_are_told_as_lost",
+    ),
+    Mutant(
         "tiered/archive/read/besides.py",
         "            for _ in projection.entries() if deep else ():\n",
         "            for _ in ():\n",

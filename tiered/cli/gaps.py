@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, islice
@@ -10,7 +10,10 @@ from typing import Annotated
 
 import typer
 
+from tiered.archive.read.hollow import lost_inside
 from tiered.archive.state.scope import EVERYTHING, Scope
+from tiered.archive.state.values import GapState, PhysGapState
+from tiered.archive.state.view import ArchiveState
 from tiered.cli.access import OpenedArchive, reading
 from tiered.cli.options import ArchiveUrl, AsOf, ConfigFile, JsonFlag, JsonLines, Limit, SetValues, output
 from tiered.errors import NotFound
@@ -34,6 +37,10 @@ LATER = (
     "archive it beside (tiered run --once --store DIR --archive ANOTHER-URL --state ANOTHER-DIRECTORY): tiered read and tiered "
     "replay take them from there"
 )
+INSIDE = (
+    "what a lost commit held inside itself may come back: tiered scrub --once --repair --state DIRECTORY with --copy URL or "
+    "--store DIR puts it again from a copy of the archive or the broker's commitlog, where one of them still has it"
+)
 
 
 def command(
@@ -46,7 +53,7 @@ def command(
     json: JsonFlag = False,
     json_lines: JsonLines = False,
 ) -> None:
-    """Messages that are lost for good: when that was recorded, why, of which queues, and how many.
+    """Messages that are lost for good, or with a commit: when that was recorded, why, of which queues, and how many.
 
     Rows without a topic are parts of the broker's log, in bytes: what was lost of queues lay in them, if it is known.
     The time is that of the commit, or of its repair, in the bucket, and unknown once that is collected.
@@ -54,16 +61,32 @@ def command(
     out = output(json, json_lines)
     scope = EVERYTHING if topic is None else Scope.topic(topic)
     with reading(out, config, archive, sets, as_of=as_of, scope=scope) as opened:
-        rows = _rows(opened, topic)
+        inside = list(lost_inside(opened.view, topic, closed=True))
+        rows = _rows(opened, topic, inside)
         first = list(islice(rows, 1))
         out.table(COLUMNS, islice(chain(first, rows), limit or None))
         if limit and next(rows, None) is not None:
             out.note("there are more of them: --topic, or a higher --limit, shows them")
-        out.note(LATER if first else "no message is lost")
+        if inside:
+            out.note(INSIDE)
+        if next(_recorded(opened.view.state, topic), None) is not None:
+            out.note(LATER)
+        elif not inside:
+            out.note(
+                "no message is lost, as far as the log knows; what the bucket lost is seen by tiered verify"
+            )
 
 
-def _rows(opened: OpenedArchive, topic: str | None) -> Iterator[tuple[object, ...]]:
-    state, log = opened.view.state, opened.view.log
+def _recorded(state: ArchiveState, topic: str | None) -> Iterator[PhysGapState | GapState]:
+    """Gaps of the log, and those of queues."""
+    yield from state.phys_gaps() if topic is None else ()
+    yield from (gap for gap in state.gaps() if topic is None or gap.queue.topic == topic)
+
+
+def _rows(
+    opened: OpenedArchive, topic: str | None, inside: Sequence[GapState]
+) -> Iterator[tuple[object, ...]]:
+    log = opened.view.log
 
     @lru_cache(maxsize=1024)
     def recorded(seq: int) -> int | None:
@@ -72,13 +95,13 @@ def _rows(opened: OpenedArchive, topic: str | None) -> Iterator[tuple[object, ..
         stand_in = next(iter(log.provider.list(log.keys.repair_prefix(seq), limit=1)), None)
         return None if stand_in is None else stand_in.last_modified_ms
 
-    for part in state.phys_gaps() if topic is None else ():
-        lost = part.end - part.start
-        when = recorded(part.commit_seq)
-        yield when, part.reason, None, None, None, part.start, part.end, None, lost, part.commit_seq
-    for gap in state.gaps():
-        if topic is None or gap.queue.topic == topic:
+    for gap in chain(_recorded(opened.view.state, topic), inside):
+        when = recorded(gap.commit_seq)
+        if isinstance(gap, PhysGapState):
+            lost = gap.end - gap.start
+            yield when, gap.reason, None, None, None, gap.start, gap.end, None, lost, gap.commit_seq
+        else:
             yield (
-                recorded(gap.commit_seq), gap.reason, gap.queue.topic, gap.queue.queue_id, gap.generation,
+                when, gap.reason, gap.queue.topic, gap.queue.queue_id, gap.generation,
                 gap.start, gap.end, gap.end - gap.start, None, gap.commit_seq,
             )  # fmt: skip

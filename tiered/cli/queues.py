@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from tiered.archive.checkpoint.pieces import in_pieces
+from tiered.archive.read.hollow import lost_inside
 from tiered.archive.read.view import MAX_QUEUE_ID
 from tiered.archive.state.aliases import lite_queues
 from tiered.archive.state.cached import peek_fold
 from tiered.archive.state.keys import LITE_QUEUE
 from tiered.archive.state.listing import ListedQueue, list_queues, list_topics
 from tiered.archive.state.scope import Scope
+from tiered.archive.state.values import GapState
 from tiered.archive.state.view import ArchiveState, dispatch_offsets
 from tiered.cli.absent import absent_topic
 from tiered.cli.access import OpenedArchive, reading
@@ -116,8 +118,10 @@ def command(
                 if system or topic is not None or not opened.topics.is_system(listed.queue.queue.topic)
             )
         )
-        page = Paged(wanted, limit)
-        out.table(COLUMNS, _rows(local, iter(page)))
+        page, inside = Paged(wanted, limit), dict[MessageQueue, list[GapState]]()
+        for gap in () if lite else lost_inside(opened.view, topic):
+            inside.setdefault(gap.queue, []).append(gap)
+        out.table(COLUMNS, _rows(local, iter(page), inside))
         page.note_more(out, "queues", lambda listed: listed.queue.queue)
         if local is None:
             out.note(
@@ -178,14 +182,18 @@ def _place(after: str) -> MessageQueue:
     return MessageQueue(topic, int(number))
 
 
-def _rows(local: MetadataView | None, page: Iterator[ListedQueue]) -> Iterator[tuple[object, ...]]:
+def _rows(
+    local: MetadataView | None, page: Iterator[ListedQueue], inside: Mapping[MessageQueue, Sequence[GapState]]
+) -> Iterator[tuple[object, ...]]:
     at_once = FIRST_QUEUES
     while some := list(islice(page, at_once)):
-        yield from _some_rows(local, some)
+        yield from _some_rows(local, some, inside)
         at_once = PAGE_QUEUES
 
 
-def _some_rows(local: MetadataView | None, page: list[ListedQueue]) -> Iterator[tuple[object, ...]]:
+def _some_rows(
+    local: MetadataView | None, page: list[ListedQueue], inside: Mapping[MessageQueue, Sequence[GapState]]
+) -> Iterator[tuple[object, ...]]:
     dispatched: list[int | None] = [None] * len(page)
     if local is not None:
         queues = [listed.queue.queue for listed in page]
@@ -194,7 +202,8 @@ def _some_rows(local: MetadataView | None, page: list[ListedQueue]) -> Iterator[
         dispatched = [int(o) if k else None for o, k in zip(offsets, known, strict=True)]
     for listed, dispatch in zip(page, dispatched, strict=True):
         queue = listed.queue
-        gaps = [[g.start, g.end, g.reason] for g in listed.gaps]
+        lost = chain(listed.gaps, inside.get(queue.queue, ()))
+        gaps = [[g.start, g.end, g.reason] for g in sorted(lost, key=lambda g: (g.generation, g.start))]
         yield (
             queue.queue.topic,
             queue.queue.queue_id,

@@ -13,6 +13,8 @@ import typer
 from tiered.archive.care.notes import figures_of, read_notes
 from tiered.archive.encryption.provider import Encrypting
 from tiered.archive.log.identity import ArchiveIdentity
+from tiered.archive.read.hollow import lost_inside
+from tiered.archive.read.view import View
 from tiered.archive.rewrite.mergeplan import Window
 from tiered.archive.rewrite.seal import SealOptions
 from tiered.archive.rewrite.sealplan import Sealable
@@ -100,6 +102,7 @@ def _told(
         "writer": f"{head.writer_id.hex()} on {head.host}" if head else None,
         "proven_offset": proven_offset(view),
         **counts(view, found),
+        **_inside(opened.view),
         **stored(view, found.objects),
         **waiting(found, settings, opened.view.identity),
         "wait_for_deletion": awaiting_deletion(view),
@@ -184,6 +187,15 @@ def counts(view: ArchiveState, found: Figures) -> dict[str, object]:
         "closed_parts": found.closed_parts,
         **({"lite_queues": asdict(found.lite)} if found.lite is not None else {}),
     }
+
+
+def _inside(archive: View) -> dict[str, object]:
+    """What is lost with commits that something stands for, if anything is: tiered gaps has its queues."""
+    lost = list(lost_inside(archive, closed=True))
+    if not lost:
+        return {}
+    commits, messages = sorted({gap.commit_seq for gap in lost}), sum(gap.end - gap.start for gap in lost)
+    return {"lost_inside_commits": {"messages": messages, "commits": commits, "reason": lost[0].reason}}
 
 
 def stored(view: ArchiveState, objects: Sequence[ObjectState]) -> dict[str, object]:

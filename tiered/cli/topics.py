@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from tiered.archive.checkpoint.pieces import in_pieces
+from tiered.archive.read.hollow import lost_inside
 from tiered.archive.state.listing import TopicState, list_topics
 from tiered.cli.access import reading
 from tiered.cli.options import (
@@ -65,11 +67,12 @@ def command(
         found = in_pieces(opened.view.state.view, listed, prefix=prefix, after=after)
         wanted = (topic for topic in found if system or not opened.topics.is_system(topic.topic))
         page = Paged(wanted, limit)
-        out.table(COLUMNS, map(_row, page))
+        inside = Counter(gap.queue.topic for gap in lost_inside(opened.view))
+        out.table(COLUMNS, (_row(topic, inside[topic.topic]) for topic in page))
         page.note_more(out, "topics", lambda topic: topic.topic)
 
 
-def _row(topic: TopicState) -> tuple[object, ...]:
+def _row(topic: TopicState, inside: int) -> tuple[object, ...]:
     return (
         topic.topic,
         topic.queues,
@@ -77,5 +80,5 @@ def _row(topic: TopicState) -> tuple[object, ...]:
         topic.bytes,
         topic.min_store_time,
         topic.max_store_time,
-        topic.gaps,
+        topic.gaps + inside,
     )
