@@ -77,16 +77,6 @@ class SealPoint(IntEnum):
     AFTER_SEAL = 304  # the commit proven
 
 
-class ProposalPoint(IntEnum):
-    """In the order in which what was sealed elsewhere becomes part of the archive; no number is also another point's."""
-
-    BEFORE_PROPOSAL = 401  # objects up, no proposal names them
-    AFTER_PROPOSAL = 402
-    BEFORE_ACCEPTED = 403  # read and checked by the writer, not in line yet
-    AFTER_ACCEPTED = 404  # the commit proven, the proposal still there
-    AFTER_SETTLED = 405  # accepted or refused, and named for deletion
-
-
 class TablePoint(IntEnum):
     """In the order in which a table of another engine is brought up to date; no number is also another point's."""
 
@@ -139,7 +129,6 @@ Point = (
     | ReplayPoint
     | AgeingPoint
     | SealPoint
-    | ProposalPoint
     | TablePoint
     | ProjectionPoint
     | MetadataPoint

@@ -1,4 +1,4 @@
-"""An archive that ages: merge, trim, retire, grace, delete, removal of commits, proposals, readers (DESIGN.md, "Ageing").
+"""An archive that ages: merge, trim, retire, grace, delete, removal of commits, readers (DESIGN.md, "Ageing").
 
 The log is taken as ``log_protocol.py`` shows it to be: a commit of the epoch in force lands at the end, any other one is
 fenced, or, where its number is free again, is created under it and does not count. What is searched here is what threads of one
@@ -19,14 +19,12 @@ RULES = {
     "grace": True,  # D5; mutation: False = delete as soon as the Retire counts
     "counted": True,  # D1; mutation: False = a commit created under a freed number counts
     "by_retire": True,  # D1; mutation: False = delete what a listing shows and the fold does not know
-    "foreign_orphans": True,  # D2, D3; mutation: False = an orphan of the epoch in force is retired, whoever made it
+    "own_epoch": True,  # D2, D3; mutation: False = a key of the epoch in force is an orphan, though a flush is on its way
     "deletes_first": True,  # D7; mutation: False = Deleted, then the deletes
     "settle": True,  # M4; mutation: False = a merge is committed as it was planned
     "put_first": True,  # M3; mutation: False = the commit before the object
     "inline": True,  # C2; mutation: False = the floor alone decides
     "inline_grace": True,  # C2, H11; mutation: False = removed as soon as nothing names it
-    "same_epoch": True,  # P2, D8, H10; mutation: False = a proposal of an earlier epoch is accepted
-    "memory": True,  # D8; mutation: False = a process forgets which keys it retired unknown to the fold
     "looks": True,  # V1; mutation: False = gone means no message
     "proof_age": True,  # V2, H13; mutation: False = gone after a look means damage, however long ago the look
     "identity": True,  # "gone"; mutation: False = what lies under an inline key is not compared with the commit's id
@@ -52,15 +50,8 @@ class Opener(NamedTuple):
     done: bool = False
 
 
-class Maker(NamedTuple):
-    """Seals elsewhere: plans on a view, puts a file, puts a proposal."""
-
-    phase: str = "idle"
-    proposal: tuple = None
-
-
 class Ageing(Writing):
-    """``procs``: dicts; ``kind`` w, r or m. Of a writer ``can`` says what it does, with its bounds."""
+    """``procs``: dicts; ``kind`` w, r or o. Of a writer ``can`` says what it does, with its bounds."""
 
     def __init__(self, procs, rules=None, history=(), N=7, late=0, crash=0, resend=0, solo=False):
         self.r = {**RULES, **(rules or {})}
@@ -75,7 +66,7 @@ class Ageing(Writing):
         return fold(history, self.r["lax"])
 
     def init(self):
-        kinds = {"w": Writer, "r": Reader, "m": Maker, "o": Opener}
+        kinds = {"w": Writer, "r": Reader, "o": Opener}
         start = [d.get("start") or kinds[d["kind"]]() for d in self.procs]
         commits = tuple((1, self.cap) for _ in self.first)
         store = frozenset(e[1] for e in self.first if e[0] == "A" and e[1][0] == "d")
@@ -146,7 +137,7 @@ class Ageing(Writing):
                 lambda key=key: self.delete(s, None, None, key, net=s[NET] - {key}),
             )
         for i, d in enumerate(self.procs):
-            steps = {"w": self.writer, "r": self.reader, "m": self.maker, "o": self.opener}[d["kind"]]
+            steps = {"w": self.writer, "r": self.reader, "o": self.opener}[d["kind"]]
             for label, fn in steps(s, i, s[PROCS + i], d):
                 yield f"{d.get('name', d['kind'])}: {label}", fn
 
@@ -170,27 +161,6 @@ class Ageing(Writing):
                 f"wakes, its OpenEpoch is created under the free number {p.seen}",
                 lambda: self.put(s, i, Opener(p.seen, done=True), commits=commits),
             )
-
-    def maker(self, s, i, m, d):
-        f, store = self.fold(s[HISTORY]), s[STORE]
-        late, crash, resend = s[FAULTS]
-        if m.phase == "idle" and f.live:
-            q = ("q", f.epoch, tuple((r, 0, k) for r, k in f.live), ("p", f.epoch, 0))
-            yield "plans on the newest view", lambda: self.put(s, i, Maker("planned", q))
-        elif m.phase == "planned":
-            yield (
-                "puts its file",
-                lambda: self.put(s, i, m._replace(phase="file"), store=store | {m.proposal[3]}),
-            )
-        elif m.phase == "file":
-            if resend and m.proposal[3] not in store:
-                yield (
-                    "puts its file again, no answer having come",
-                    lambda: self.put(
-                        s, i, m, store=store | {m.proposal[3]}, faults=(late, crash, resend - 1)
-                    ),
-                )
-            yield "puts its proposal", lambda: self.put(s, i, Maker("done"), store=store | {m.proposal})
 
     def reader(self, s, i, p, d):
         newest = len(s[HISTORY])

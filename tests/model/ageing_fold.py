@@ -5,7 +5,7 @@ object ``what``; M ReplaceRuns: records ``more`` = ((record, closing commit or 0
 ``what``; W Rewind: live records from ``what`` on become closed parts; T TrimQueue: records up to ``what`` leave; R Retire of
 the keys ``what``, with the floor ``more`` or None; D Deleted of the keys ``what``.
 
-A key is ``(area, epoch, number)``: d data, p a file made elsewhere, q a proposal, s a shard, c a checkpoint; ``("i", seq, 0)``
+A key is ``(area, epoch, number)``: d data, s a shard, c a checkpoint; ``("i", seq, 0)``
 is the inline data of commit ``seq``. A record is its number: the n-th that was ever appended.
 """
 
@@ -39,7 +39,7 @@ class Fold(NamedTuple):
 
 @cache
 def fold(history, lax=frozenset()):
-    """The fold of ``history``. ``lax`` names rules that it does not check: ``sources``, ``epoch``, ``checkpoint``."""
+    """The fold of ``history``. ``lax`` names rules that it does not check: ``sources``, ``checkpoint``."""
     if not history:
         return Fold()
     f, seq = fold(history[:-1], lax), len(history) - 1
@@ -73,7 +73,7 @@ def _refer(f, seq, kind, key, moves, lax):
     """AddObject, and what lies in it."""
     bad = "reference to a retired object" if key in dict(f.retired) else ""
     bad = "a key is used again" if key in f.known else bad
-    if key[0] != "i" and key[1] != f.epoch and "epoch" not in lax:
+    if key[0] != "i" and key[1] != f.epoch:
         bad = "a key of another epoch"
     f = f._replace(known=f.known | {key}, bad=bad)
     if kind == "A":
@@ -101,4 +101,4 @@ def show(key):
     """A key as traces print it."""
     if key[0] == "i":
         return f"the inline data of {key[1]}"
-    return f"proposal/{key[1]}" if key[0] == "q" else f"{key[0]}/{key[1]}-{key[2]}"
+    return f"{key[0]}/{key[1]}-{key[2]}"

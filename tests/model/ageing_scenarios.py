@@ -19,13 +19,12 @@ def inline(seq):
 
 def writer(can, name="writer A", made=9, records=9, **k):
     """A process that may write. m merges, a appends with an object, i inline, W Rewind, T trims, R retires, G deletes,
-    D Deleted, F moves the floor, X removes commits, P takes proposals."""
+    D Deleted, F moves the floor, X removes commits."""
     return {"kind": "w", "can": can, "name": name, "made": made, "records": records, **k}
 
 
 READER = {"kind": "r", "name": "reader"}
 ASOF = {"kind": "r", "name": "reader as of", "asof": True}
-MAKER = {"kind": "m", "name": "sealing elsewhere"}
 TWO = (OPEN, data(0), data(1))
 INLINE = (OPEN, inline(1), data(0))
 A, B = writer("mWTRGD", made=3), writer("RGD", "writer B")
@@ -55,17 +54,7 @@ scen(
     N=7,
 )
 scen("age-sleeper", "", [writer("imTFX", made=2, records=2), MOVED, SLEEPER], history=(OPEN, inline(1)), N=8)
-scen(
-    "age-proposal",
-    "",
-    [writer("TRGDP", made=1), MAKER],
-    history=(OPEN, data(0)),
-    N=7,
-    late=1,
-    resend=1,
-    crash=1,
-    solo=True,
-)
+scen("age-flush", "", [writer("aRGD", made=2), B], history=(OPEN, data(0)), N=8, late=1, crash=1)
 LONG = {"short": False}
 scen("age-two-crash", "", [writer("mTRGD", made=2), B], history=(OPEN, data(0)), N=9, late=1, crash=1, **LONG)
 scen(
@@ -86,16 +75,6 @@ scen(
     **LONG,
 )
 scen("age-inline-long", "", [writer("imTRGDFX", made=2, records=2), ASOF], history=INLINE, N=8, **LONG)
-scen(
-    "age-proposal-long",
-    "",
-    [writer("mRGDP", made=2), MAKER],
-    history=(OPEN, data(0)),
-    N=7,
-    late=1,
-    resend=1,
-    **LONG,
-)
 # mutations: each must fail
 scen("mut-age-stale", "A6", [A], {"settle": False}, history=TWO)
 scen("mut-age-settle", "A2", [A], {"settle": False, "lax": LAX}, history=TWO)
@@ -121,22 +100,7 @@ scen(
     {"counted": False},
     history=(OPEN, data(0)),
 )
-scen(
-    "mut-age-orphans",
-    "A7",
-    [writer("RGDP", made=2), MAKER],
-    {"foreign_orphans": False},
-    history=(OPEN, data(0)),
-)
-scen(
-    "mut-age-memory",
-    "A1",
-    [writer("RGDP", made=2), MAKER],
-    {"foreign_orphans": False, "memory": False},
-    history=(OPEN, data(0)),
-    late=1,
-    resend=1,
-)
+scen("mut-age-orphans", "A6", [writer("aRGD", made=2)], {"own_epoch": False}, history=(OPEN, data(0)))
 scen("mut-age-deleted", "A5", [A], {"deletes_first": False}, history=TWO)
 scen("mut-age-inline", "A1", [writer("FX")], {"inline": False}, history=(OPEN, inline(1)))
 scen("hole-age-inline", "A3", [writer("TFX"), ASOF], {"inline_grace": False}, history=(OPEN, inline(1)))
@@ -154,16 +118,6 @@ scen(
     [writer("mRG", made=3, again=True), READER],
     {"proof_age": False},
     history=(OPEN, data(0)),
-)
-scen(
-    "hole-age-forgets",
-    "A1",
-    [writer("RGDP", made=1), MAKER],
-    {"same_epoch": False, "lax": frozenset({"epoch"})},
-    history=(OPEN, data(0)),
-    late=1,
-    resend=1,
-    crash=1,
 )
 
 

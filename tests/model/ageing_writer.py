@@ -1,10 +1,9 @@
-"""Steps of a process that writes an archive that ages, or did (DESIGN.md, "Ageing": M, D, C, P)."""
+"""Steps of a process that writes an archive that ages, or did (DESIGN.md, "Ageing": M, D, C)."""
 # ruff: noqa: C901 (a step relation reads best as one table)
 
 from typing import NamedTuple
 
 from ageing_fold import last_named, show
-from explore import Violation
 
 HISTORY, COMMITS, STORE, NET, FAULTS, PROCS = 1, 2, 3, 5, 6, 7  # items of a state
 
@@ -12,7 +11,7 @@ HISTORY, COMMITS, STORE, NET, FAULTS, PROCS = 1, 2, 3, 5, 6, 7  # items of a sta
 class Writer(NamedTuple):
     """``seen``: commits folded. ``flush``: object put, its run not committed. ``job``: (moves, object, put?) of a merge.
 
-    ``listed``: keys about to be retired; ``gave``: keys made and given up; ``shun``: retired unknown to the fold. Of mutations:
+    ``listed``: keys about to be retired; ``gave``: keys made and given up. Of mutations:
     ``todo``, keys to delete after their Deleted; ``false``, edits that do not count and are taken for counted."""
 
     epoch: int = 0
@@ -21,9 +20,7 @@ class Writer(NamedTuple):
     flush: tuple = None
     job: tuple = None
     listed: frozenset = None
-    hand: tuple = None
     gave: frozenset = frozenset()
-    shun: frozenset = frozenset()
     todo: frozenset = frozenset()
     false: tuple = ()
     fenced: bool = False
@@ -82,8 +79,6 @@ class Writing:
                 )
         if room:
             yield from self.commits(s, i, w, f, d)
-        if "P" in d["can"]:
-            yield from self.proposals(s, i, w, f, room)
 
     def superseded(self, s, i, w):
         """Its next commit; all that it may still do without one is above."""
@@ -128,12 +123,12 @@ class Writing:
             yield "settles its merge", lambda: self.settle(s, i, w, f)
         if w.listed is not None:
             names = frozenset(k for k in w.listed if k not in f.refs and k not in dict(f.retired))
-            after = w._replace(listed=None, gave=w.gave - names, shun=w.shun | (names - f.known))
+            after = w._replace(listed=None, gave=w.gave - names)
             edit = ("R", tuple(sorted(names, key=str)), None)
             if names:
                 yield (
                     f"Retire of {[show(k) for k in edit[1]]}",
-                    lambda: self.land(self.working(s, w, names), i, after, edit),
+                    lambda: self.land(s, i, after, edit),
                 )
             else:
                 yield "finds nothing left to retire", lambda: self.put(s, i, after)
@@ -156,22 +151,14 @@ class Writing:
         after = self.land(s, i, w._replace(job=None), ("M", key, moves))
         return after if put else self.put(after, None, None, store=after[STORE] | {key})
 
-    def working(self, s, w, names):
-        """A7: nothing is retired that somebody still works on in this epoch."""
-        for m in s[PROCS:]:
-            if getattr(m, "phase", "") == "file" and m.proposal[1] == w.epoch and m.proposal[3] in names:
-                raise Violation(f"A7 retires {show(m.proposal[3])}, which is about to be proposed")
-        return s
-
     def garbage(self, s, w, f):
         """D2: objects without references, and orphans."""
         retired = dict(f.retired)
         named = {k for k in f.known if k[0] != "i" and k not in f.refs and k not in retired}
-        hand = {w.flush, w.job and w.job[1], w.hand, w.hand and w.hand[3]}
         ours = {
             k for k in s[STORE]
-            if k not in f.known and k not in retired and k not in hand
-            and (k[1] < w.epoch or k in w.gave or not self.r["foreign_orphans"] or (k[0] == "q" and k[3] in f.known))
+            if k not in f.known and k not in retired and not (w.job and k == w.job[1])
+            and (k[1] < w.epoch or k in w.gave or not self.r["own_epoch"])
         }  # fmt: skip
         return frozenset(named | ours)
 
@@ -207,25 +194,3 @@ class Writing:
                 f"removes commit {n}",
                 lambda commits=commits: self.check(self.put(s, i, w, commits=commits)),
             )
-
-    def proposals(self, s, i, w, f, room):
-        """P2 to P5: in hand, checked, settled, committed or refused."""
-        for q in sorted((k for k in s[STORE] if k[0] == "q"), key=str):
-            _, epoch, moves, file = q
-            fresh = epoch == w.epoch or not self.r["same_epoch"]
-            usable = file in s[STORE] and file not in f.known and file not in dict(f.retired)
-            usable = usable and (file not in w.shun or not self.r["memory"])
-            if w.hand is None and fresh and usable and q not in dict(f.retired):
-                yield "checks the proposal", lambda q=q: self.put(s, i, w._replace(hand=q))
-            if w.hand == q and room:
-                same = all(dict(f.live).get(r) == k for r, _, k in moves)
-                after = w._replace(hand=None)
-                if same:
-                    yield (
-                        "commits the proposal",
-                        lambda a=after, m=moves, k=file: self.land(s, i, a, ("M", k, m)),
-                    )
-                else:
-                    names = tuple(sorted({q, file}, key=str))
-                    after = after._replace(shun=w.shun | set(names))
-                    yield "refuses the proposal", lambda a=after, n=names: self.land(s, i, a, ("R", n, None))

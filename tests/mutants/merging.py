@@ -157,24 +157,6 @@ MUTANTS = (
         f"{_LOOP}::test_the_end_of_the_line_ends_it",
     ),
     Mutant(
-        f"{_REWRITE}/proposals.py",
-        "        if made.archive_id != reader.identity.archive_id:\n",
-        "        if False:\n",
-        "tests/scenes/test_proposals.py -k another",
-    ),
-    Mutant(
-        f"{_REWRITE}/proposals.py",
-        "        if found is None or found.commit.commit_id != made.commit_id:\n",
-        "        if found is None:\n",
-        "tests/scenes/test_proposals.py -k another",
-    ),
-    Mutant(
-        f"{_REWRITE}/proposals.py",
-        "                raise looked.damage\n",
-        "                pass\n",
-        "tests/scenes/test_proposals.py -k flipped",
-    ),
-    Mutant(
         f"{_REWRITE}/merge.py",
         "        return windows(self._log.frozen(), self._options.bounds, self._avoided())\n",
         "        return windows(self._log.proven(), self._options.bounds, self._avoided())\n",
@@ -203,18 +185,6 @@ MUTANTS = (
         "            log.reader, log.frozen(), ",
         "            log.reader, log.proven(), ",
         "tests/scenes/test_collection.py -k retention_is_planned",
-    ),
-    Mutant(
-        f"{_REWRITE}/proposals.py",
-        "        state, reader = self._log.frozen(), self._log.reader\n",
-        "        state, reader = self._log.proven(), self._log.reader\n",
-        "tests/scenes/test_proposals.py -k counted_as_of_one_moment",
-    ),
-    Mutant(
-        f"{_REWRITE}/proposals.py",
-        "        state, keys = self._log.frozen(), self._log.reader.keys\n",
-        "        state, keys = self._log.proven(), self._log.reader.keys\n",
-        "tests/scenes/test_proposals.py -k judged_by_the_fold_of_one_moment",
     ),
     Mutant(
         "tiered/archive/care/mend.py",

@@ -50,7 +50,6 @@ from tiered.table.orders import EMBEDDED, KeptTables, add_tables
 
 NOT_FROM_A_COPY = {
     Area.SEGMENT: "no encrypted archive has any: tests/scenes/test_mend.py, level 2",
-    Area.PROPOSAL: "for such files, read once and made anew",
     Area.CONFIG: "nothing to compare its bytes with",
     "ProbeKey": "of a start",
     "LeaseKey": "deleted and put anew all the time",

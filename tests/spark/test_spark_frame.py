@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,17 +15,12 @@ from pyspark.sql import SparkSession
 from tests.kit.aged import Stage, age, saved
 from tests.kit.archiveedits import rewind
 from tests.kit.fetchscene import ORDERS, Scene, scene
-from tests.kit.proposing import settle_all
 from tests.kit.pysparks import session
 from tests.kit.sealedexamples import TOPIC, examples, sealed
-from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, all_rows, seal_all
+from tests.kit.sealing import HOUR_MS, MIDNIGHT_MS, after_midnight, seal_all
 from tests.kit.sparkaged import CHOICES, STAGES, SYSTEM, aged_archives, aged_rows
 from tests.kit.sparkscene import by_place, rows_of, scan
-from tiered.clock import SystemClock
 from tiered.errors import Corrupt, Invalid, NotFound, Refused
-from tiered.provider.open import open_provider
-from tiered.settings import Store
-from tiered_jobs.main import main
 from tiered_spark import frame, late_frame, provenfiles, register, sealedfiles, sealedframe
 from tiered_spark.columns import COLUMNS, message_schema
 from tiered_spark.enginepaths import engine_path
@@ -233,37 +227,6 @@ def test_rows_that_a_rewind_closed_are_not_shown(spark: SparkSession, tmp_path: 
     assert {at[:2] for at in rows} == {at for at in live if not at[0].startswith("!")}
     assert sum(at[:2] == QUEUE for at in rows) == live[QUEUE]
     assert rows[*QUEUE, live[QUEUE] - 1]["body"].startswith(b"anew")
-
-
-def test_days_sealed_on_executors_are_committed_by_the_daemon(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """``tiered spark seal`` changes nothing, and leaves what the daemon's task commits as it is."""
-    with scene(tmp_path) as made:
-        age(made, Stage.FRESH)
-        before = all_rows(made)
-        url = saved(made, tmp_path / "archive")
-        rows = framed(spark, url)
-        assert main(["seal", "--archive", url, "--topics", "Orders", "--json"]) == 0
-        (told,) = json.loads(capsys.readouterr().out)["archives"]
-        assert (told["tasks"], told["proposals"], told["written_files"], told["epoch"]) == (2, 2, 2, 1)
-        assert framed(spark, url) == rows
-        proposed = open_provider(url, Store(), SystemClock())
-        there = {item.key for item in made.provider.list("")}
-        for item in proposed.list(""):
-            if item.key not in there:
-                made.provider.put(item.key, [proposed.get(item.key).data])
-        assert settle_all(made)["accepted_proposals"] == 2
-        assert all_rows(made) == before
-        url = saved(made, tmp_path / "sealed")
-        assert framed(spark, url) == rows
-        made_of = frame(spark, url)._jdf.queryExecution().executedPlan().toString()
-        assert "FileScan parquet" in made_of
-        assert "BatchScan" in made_of
-    assert main(["seal", "--archive", url, "--from", "2023-11-14"]) == 2
-    assert "days are sealed whole" in capsys.readouterr().err
-    assert main(["seal", "--archive", url, "--topics", "Oders"]) == 5
-    assert "no archive here has this topic (topic=Oders)" in capsys.readouterr().err
 
 
 def test_without_footers_rows_are_compared_one_by_one(

@@ -26,7 +26,7 @@ from tiered.archive.read.objects import ObjectReader
 from tiered.archive.read.reader import ArchiveReader
 from tiered.archive.read.verify import Report, Verifier
 from tiered.archive.read.view import View
-from tiered.archive.rewrite.seal import SealOptions, refuse_encrypted
+from tiered.archive.rewrite.seal import SealOptions
 from tiered.archive.state.view import ArchiveState
 from tiered.clock import ManualClock
 from tiered.codec.format.encryption import CHUNK_BYTES, TAG_BYTES
@@ -403,7 +403,7 @@ def test_a_range_costs_one_request_and_no_more_than_a_chunk_at_each_end(stored: 
 def test_no_sealed_file_is_put_into_an_encrypted_epoch(
     broker: Crafted, stored: MemoryProvider, clock: ManualClock
 ) -> None:
-    """Whoever makes it: the daemon's task, which says so beforehand, or Spark's executors."""
+    """Whoever makes it; the task says so beforehand."""
     provider = encrypting(stored)
     ensure_identity(provider, KEYS, clock.now_ms(), random.Random(1).randbytes)
     provider.open_epoch(KEYS.root, b"a" * 16, 2)
@@ -412,11 +412,6 @@ def test_no_sealed_file_is_put_into_an_encrypted_epoch(
     assert provider.get(plain).data == stored.get(plain).data == b"PAR1"
     with pytest.raises(Refused, match="Spark could not open"):
         provider.put(secret, [b"PAR1"])
-    send(broker)
-    head = archive(broker, provider, clock).state.head()
-    assert head is not None
-    with pytest.raises(Refused, match="Spark could not open"):
-        refuse_encrypted(head)
     options = SealOptions.of(Settings(encryption=Encryption(key_env="KEY")))
     assert options.off == "off: the archive is encrypted, and Spark could not open sealed files with its key"
 

@@ -15,7 +15,6 @@ class Area(Enum):
     SHARD = "shard"  # checkpoint shards
     CONFIG = "config"  # snapshots of the broker's own config
     DATAKEY = "datakey"  # wrapped keys of an encrypted archive
-    PROPOSAL = "proposal"  # what was sealed elsewhere, for the epoch's writer
     PROJECTION = "projection"  # the newest message of each key of a queue
 
 

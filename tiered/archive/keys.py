@@ -109,7 +109,7 @@ MAX_PIECES = 10**6
 _COMMIT = re.compile(r"commit/([0-9]{14})/([0-9]{20})")
 _CHECKPOINT = re.compile(r"checkpoint/([0-9]{20})")
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_OBJECT = re.compile(rf"(data|shard|config|datakey|proposal)/([0-9]{{10}})-({_UUID})")
+_OBJECT = re.compile(rf"(data|shard|config|datakey)/([0-9]{{10}})-({_UUID})")
 _SEGMENT = re.compile(
     rf"segment/topic=([^/]+)/day=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/([0-9]{{10}})-({_UUID})\.parquet"
 )

@@ -31,7 +31,6 @@ from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.forgetting import Forget
 from tiered.archive.rewrite.merge import Merge, MergeOptions
 from tiered.archive.rewrite.projecting import Projecting, ProjectingOptions
-from tiered.archive.rewrite.proposals import Proposals
 from tiered.archive.rewrite.retention import Retention
 from tiered.archive.rewrite.seal import Sealing, SealOptions
 from tiered.backoff import Backoff
@@ -98,7 +97,6 @@ def tasks_of(
     return (
         Merge(commit_log, clock, MergeOptions.of(settings), own_keys, damaged=damaged.objects),
         Sealing(commit_log, clock, seal, own_keys, damaged=damaged.objects),
-        Proposals(commit_log, clock, settings.seal.proposal_interval_ms, own_keys),
         Retention(commit_log, clock, kept, broker, required=required),
         AliasCare(commit_log, clock, settings.maintenance.merge_interval_ms / 1000),
         Projecting(

@@ -26,12 +26,6 @@ class Seal(SettingsSection):
     interval_ms: int = ms(
         3_600_000, "pause between two looks for days to seal; longer seals later", 1000, 30 * ONE_DAY_MS
     )
-    proposal_interval_ms: int = ms(
-        600_000,
-        "pause between two looks for what tiered spark seal left; shorter commits it sooner, for a listing each time",
-        1000,
-        ONE_DAY_MS,
-    )
     segment_bytes: int = size(
         1024 * MIB,
         "stored bytes at which a file ends; larger is fewer files, and takes as much room in state.directory while it is made",

@@ -25,7 +25,6 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.projection import read_projection
 from tiered.archive.read.strays import read_stray
-from tiered.archive.rewrite.proposal import read_proposal
 from tiered.archive.standing import check_order, kind_of
 from tiered.archive.state.values import ObjectState
 from tiered.archive.state.view import ArchiveState
@@ -76,9 +75,6 @@ class LooseChecks:
                 self._shard(path, stored, fold)
             case ObjectKey(Area.PROJECTION):
                 self._projection(path, stored)
-            case ObjectKey(Area.PROPOSAL):
-                self._spend(stored.length)
-                read_proposal(self._reader.provider, stored.key)
             case ObjectKey(Area.DATAKEY):
                 self._data_key(path, stored)
             case ObjectKey():

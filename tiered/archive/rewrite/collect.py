@@ -35,7 +35,7 @@ from tiered.codec.types import Bools
 from tiered.metadata.base import MetadataView
 from tiered.provider.base import Provider
 
-ORPHAN_AREAS = (Area.DATA, Area.SEGMENT, Area.CONFIG, Area.PROPOSAL)
+ORPHAN_AREAS = (Area.DATA, Area.SEGMENT, Area.CONFIG)
 """Where what the fold does not know is an orphan. Of shards the manifests say what is needed, not the fold."""
 
 

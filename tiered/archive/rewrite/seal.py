@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
-from tiered.archive.fold.logedits import ENCRYPTION
 from tiered.archive.log.flush import DataObject
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.writer import CommitLog
@@ -34,7 +33,6 @@ from tiered.archive.rewrite.swap import Replacement, Swap
 from tiered.archive.rewrite.uploads import give_up_abandoned
 from tiered.archive.rewrite.writing import Layout
 from tiered.archive.state.layout import OPEN
-from tiered.archive.state.values import Head
 from tiered.clock import Clock
 from tiered.crashpoint import SealPoint, reach
 from tiered.errors import Corrupt, NotFound, Refused, TieredError
@@ -114,16 +112,6 @@ class SealOptions:
             self.rest,
             self.row_group_bytes,
             self.band_bytes,
-        )
-
-
-def refuse_encrypted(head: Head) -> None:
-    """``Refused`` for an archive that is encrypted, before anybody works at its files."""
-    if ENCRYPTION in head.required_features:
-        raise Refused(
-            "the archive is encrypted, and Spark could not open a sealed file with its key",
-            hint="leave its days unsealed",
-            commit=head.epoch_seq,
         )
 
 

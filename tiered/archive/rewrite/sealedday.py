@@ -1,4 +1,4 @@
-"""The objects that sealing a topic's day makes, for whoever puts them: the daemon's task, and tasks of Spark.
+"""The objects that sealing a topic's day makes.
 
 Needs pyarrow, which is an extra: this module is imported when something is sealed.
 """

@@ -1,6 +1,6 @@
 """Segments made of the runs of a job: their records, window by window; what belongs to other days is written anew.
 
-This needs a store to read from and a place for the file, neither log nor fold: what is made is committed elsewhere.
+This needs a store to read from and a place for the file, neither log nor fold: its caller commits what is made.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ belongs to others is written anew beside the file ("sealing"), and is then a sou
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import islice
@@ -178,26 +178,6 @@ def seal_job(
         np.arange(len(keys), dtype=np.int64),
         tuple(objects.states[i] for i in np.unique(np.concatenate(at)).tolist()),
     )
-
-
-def disjoint_jobs(
-    state: ArchiveState,
-    bounds: SealBounds,
-    now_ms: int,
-    wanted: Callable[[TopicDay], bool] = lambda what: True,
-) -> Iterator[tuple[TopicDay, Job]]:
-    """Jobs of one fold that can be done beside each other: a run is in one of them alone, and what it holds of a second day is
-    left to another time."""
-    left_out, objects = NOTHING, KnownObjects.of(state, NOTHING)
-    for each in sealable(state, bounds, now_ms):
-        while (
-            wanted(each.what) and (last := slab_end(state, bounds, each.what, objects, left_out)) is not None
-        ):
-            job = seal_job(state, bounds, each.what, last, objects, left_out)
-            if job is None:
-                break
-            left_out = LeftOut(runs=left_out.runs.union(job.keys))
-            yield each.what, job
 
 
 def _prefix(what: TopicDay) -> bytes:

@@ -1,1 +1,0 @@
-"""Sealed files made on executors, and proposed to the daemon."""
