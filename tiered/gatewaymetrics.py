@@ -61,15 +61,9 @@ class GatewayMetrics(MetricRegistry):
             " over_budget (the tenant has to wait), here (none answered)",
             "outcome",
         )
-        self.gateway_directed = self._counter(
-            "gateway_directed",
-            "Answers that told a consumer to ask a read node itself the next time (sent), consumers that came back from one"
-            " with nothing (came_back), and those that were not heard of again (lost)",
-            "outcome",
-        )
         self.node_answers = self._counter(
             "node_answers",
-            "Reads that this read node was asked for, by what became of them; by consumers themselves: direct, sent_back",
+            "Reads that this read node was asked for, by what became of them",
             "status",
         )
         self.gateway_nodes = self._gauge(

@@ -22,7 +22,6 @@ from tests.kit.coldscene import TOPIC, ColdScene, ending
 from tests.kit.daemonproc import wait_for
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
-from tests.kit.nodeproc import ReadNode
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -347,39 +346,3 @@ def test_a_right_that_is_taken_away_ends_a_running_reader(guarded: ColdScene, ga
                 "it is read for longer than a second (and what this test itself takes)"
             )
             time.sleep(0.02)
-
-
-def test_routes_name_no_nodes_of_a_broker_that_asks_for_rights(guarded: ColdScene) -> None:
-    archive = guarded.archives["posix"]
-    node = ReadNode(
-        guarded.directory,
-        archive.url,
-        "acl-node",
-        environment=archive.environment,
-        **{"source.broker": guarded.broker.name, "serve.clients": "true"},
-    )
-    with node.running():
-        settings = {
-            "gateway.read_nodes": node.address,
-            "gateway.namesrv_routes": "nodes",
-            "gateway.cold_recheck_ms": 1000,  # whatever others here are told: with 0 no route can name a node
-        }
-        with guarded.gateway("posix", **settings).running() as gateway:  # type: ignore[arg-type]
-            known = ("refuses to say", "asks for rights (")
-
-            def is_known() -> bool:
-                problem = gateway.status()["directing"]["problem"]
-                return any(one in problem for one in known)
-
-            gateway.child.wait_until(is_known, 30, "its rights")
-            beats = node.metric("tiered_node_answers_total", status="beat") or 0.0
-            wait_for(
-                lambda: (node.metric("tiered_node_answers_total", status="beat") or 0) > beats + 1, "beats"
-            )
-            assert gateway.status()["directing"]["named"] == {}
-            route = remoting.request(gateway.address, 105, {"topic": TOPIC})
-            assert route.code == 0
-            assert node.address.encode() not in route.body
-            code, fields = questions(guarded)["pull"]
-            back = asked(node.address, code, fields)
-            assert (back.code, back.body) == (20, b""), back

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.coldscene import TOPIC, ColdScene, ending
 from tests.kit.command import tiered
-from tests.kit.daemonproc import TIERED, wait_for
+from tests.kit.daemonproc import wait_for
 from tests.kit.delivery import compare
 from tests.kit.gatewayproc import Gateway
 from tests.kit.kvhttp import HttpValues
@@ -53,7 +53,6 @@ def nodes(cold: ColdScene, request: pytest.FixtureRequest) -> Iterator[list[Read
                     **{
                         "source.broker": cold.broker.name,
                         "serve.membership": "bucket" if "bucket" in words else "",
-                        "serve.clients": "clients" in words,
                         "serve.name": f"{request.node.originalname}-{number}",
                         **({"serve.lease_ms": 3000} if hurried else {}),
                     },  # type: ignore[arg-type]
@@ -67,14 +66,8 @@ def nodes(cold: ColdScene, request: pytest.FixtureRequest) -> Iterator[list[Read
 def gateway(cold: ColdScene, nodes: list[ReadNode]) -> Iterator[Gateway]:
     membership = str(nodes[0].settings["serve.membership"])
     addresses = "" if membership else ",".join(node.address for node in nodes)
-    routes = "nodes" if nodes[0].settings["serve.clients"] else "gateway"
-    settings = {
-        "gateway.read_nodes": addresses,
-        "gateway.membership": membership,
-        "gateway.namesrv_routes": routes,
-    }
-    program = HURRIED if routes == "nodes" else TIERED
-    with cold.gateway("s3", program=program, **settings).running() as gateway:
+    settings = {"gateway.read_nodes": addresses, "gateway.membership": membership}
+    with cold.gateway("s3", **settings).running() as gateway:
         yield gateway
 
 
@@ -161,34 +154,6 @@ def test_nodes_die_and_hang_and_come_back_and_consumers_only_wait(
     assert found.exact, str(found)
     assert max(stalls) < MOST_STALLED_SECONDS, stalls
     print(f"stalled for {stalls}; by nodes again: {reads(gateway, 'given') - given}")
-
-
-@pytest.mark.parametrize("nodes", ["clients"], indirect=True)
-def test_a_consumer_asks_the_nodes_that_its_route_names_and_one_is_killed(
-    cold: ColdScene, gateway: Gateway, nodes: list[ReadNode]
-) -> None:
-    def direct(node: ReadNode) -> float:
-        return node.metric("tiered_node_answers_total", status="direct") or 0.0
-
-    def named() -> set[str]:
-        return set(gateway.status()["directing"]["named"].values())
-
-    gateway.child.wait_until(lambda: named() == {node.address for node in nodes}, 30, "three named nodes")
-    laggard = Laggard(cold, gateway.address, "nodes-direct")
-    consumer = laggard.start(rate=400)
-    consumer.wait_taken(laggard.total // 10)
-    victim, *others = sorted(nodes, key=direct, reverse=True)
-    assert direct(victim) > 0, "the consumer asked the gateway only"
-    before = [direct(node) for node in others]
-    assert consumer.taken() < laggard.total * 3 // 4, "the node goes too late"
-    victim.kill()
-    gateway.child.wait_until(lambda: named() == {node.address for node in others}, 10, "it is named no more")
-    laggard.wait_end(consumer)
-    found = laggard.judge(consumer.finish().lines())
-    assert found.exact, str(found)
-    assert [direct(node) for node in others] != before, "after that it asked the gateway only"
-    sent, lost = (gateway.metric("tiered_gateway_directed_total", outcome=name) for name in ("sent", "lost"))
-    print(f"sent {sent}, lost {lost}, by nodes {before} and {[direct(node) for node in others]}")
 
 
 @pytest.mark.parametrize("nodes", ["bucket in-a-hurry"], indirect=True)

@@ -43,7 +43,6 @@ def hurry() -> None:
     """Make this process one that is in a hurry."""
     from tiered.archive.log import counting, reader
     from tiered.daemon import maintenance, placing
-    from tiered.gateway.pull import sent
     from tiered.placement import readloads
     from tiered.settings import option
 
@@ -60,7 +59,6 @@ def hurry() -> None:
     vars(maintenance)["MOST_WAIT_SECONDS"] = 1.0
     vars(placing)["LOOK_SECONDS"] = 0.5
     vars(readloads)["STEP_SECONDS"] = 1.0
-    vars(sent)["START_SECONDS"] = 1.0
     lie()
 
 

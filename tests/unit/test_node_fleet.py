@@ -13,7 +13,7 @@ from tests.kit.gatewaykit import on_loop
 from tiered.clock import ManualClock
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command
-from tiered.codec.remoting.nodebeat import LAST_WIRE, NodeBeat, Vouch, beat_command, common_wire
+from tiered.codec.remoting.nodebeat import LAST_WIRE, NodeBeat, beat_command, common_wire
 from tiered.errors import Corrupt, Refused, Unavailable
 from tiered.gateway.nodes.fleet import NodeFleet, NodePlace, ReadNode, Standing
 from tiered.gateway.nodes.slow import ENOUGH, RESTS
@@ -31,7 +31,7 @@ class Wire:
         self.beats = 0
         self.closed = False
 
-    async def beat(self, seconds: float, vouch: Vouch | None = None) -> NodeBeat | None:
+    async def beat(self, seconds: float) -> NodeBeat | None:
         self.beats += 1
         if isinstance(self.brings, Exception):
             raise self.brings

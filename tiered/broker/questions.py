@@ -93,7 +93,7 @@ class Broker:
 
     def config(self) -> Mapping[str, str]:
         """Its settings, as it names them."""
-        return properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body))
+        return _properties(bytes(self._good(RequestCode.GET_BROKER_CONFIG).body))
 
     def facts(self) -> BrokerFacts:
         """Who it is and how it is set."""
@@ -290,7 +290,7 @@ def _topics(body: bytes, name: str) -> frozenset[str]:
     return frozenset(str(queue["topic"]) for queue, _ in entries if "topic" in queue)
 
 
-def properties(body: bytes) -> dict[str, str]:
+def _properties(body: bytes) -> dict[str, str]:
     """Java properties as the broker prints them: one ``key=value`` a line."""
     pairs = (line.partition("=") for line in body.decode("utf-8", "replace").splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}

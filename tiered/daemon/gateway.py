@@ -33,19 +33,16 @@ from tiered.daemon.lock import StateLock
 from tiered.daemon.notify import Notifier
 from tiered.daemon.placing import BY_TABLE, Placing
 from tiered.daemon.portfile import GATEWAY_WEB_PORT_FILE
-from tiered.daemon.routing import open_broker
 from tiered.daemon.signals import Signals
 from tiered.errors import Invalid, TieredError
 from tiered.gateway.answers.answers import Answers
 from tiered.gateway.answers.keyvalues import MOST_AT_ONCE, KeyValueDoor
 from tiered.gateway.app import GatewayApp
-from tiered.gateway.knowledge.openbroker import OpenBroker
 from tiered.gateway.knowledge.opening import LateArchive
 from tiered.gateway.knowledge.questions import Floors
 from tiered.gateway.knowledge.samebroker import SameBroker
 from tiered.gateway.nodes.fleet import NodePlace
 from tiered.gateway.nodes.reads import Reads, node_addresses
-from tiered.gateway.pull.directing import Directing
 from tiered.http.health import HealthPages
 from tiered.membership.open import open_membership
 from tiered.metrics import Metrics
@@ -101,8 +98,6 @@ class GatewayProcess:
         self._pool: ThreadPoolExecutor
         self._same: SameBroker
         self._reads: Reads
-        self._directing: Directing
-        self._open: OpenBroker | None = None
         self._keys = _credentials(settings)
         self._following: Following | None = None
         self._places: Sequence[NodePlace] = ()
@@ -129,13 +124,10 @@ class GatewayProcess:
             store, settings, self._metrics, self._clock, self._pool,
             floor=floors, broker=self._same, key_values=self._key_values(stack),
         )  # fmt: skip
-        self._reads, self._directing = answers.reads, answers.directing
-        self._open = open_broker(settings.gateway, self._ask)
-        if (opened := self._open) is not None:
-            self._directing.problem = lambda: opened.problem or self._problem()
+        self._reads = answers.reads
         self._app = GatewayApp(
             settings.gateway, self._clock, self._metrics, answers, self._state, settings.source.broker,
-            settings.tenants, self._directing.routes,
+            settings.tenants,
         )  # fmt: skip
         background(stack, Service("archive", self._archive.step, self._clock))
         self._follow(stack)
@@ -169,9 +161,6 @@ class GatewayProcess:
             asyncio.create_task(self._same.watch(self._app.brokers.archived)),
             asyncio.create_task(self._reads.fleet.watch()),
         ]
-        if self._open is not None:
-            self._directing.sent.begin()
-            beside.append(asyncio.create_task(self._open.watch(self._app.brokers.archived)))
         try:
             await self._app.run(self._stop)
         finally:
@@ -316,7 +305,6 @@ class GatewayProcess:
             "read_nodes": self._reads.nodes(),
             "tenants": self._archive.store.tenants(),
             "fleet": self._reads.fleet.status(),
-            "directing": self._directing.status(),
             "placement": None if self._placing is None else self._placing.status(),
             "membership": None if self._following is None else self._following.status(),
             **self._app.status(),

@@ -107,7 +107,6 @@ class NodeProcess:
             self._pool,
             self._life,
             door,
-            settings.source.broker,
         )
         self._server = NodeServer(settings.serve, self._answers, self._clock, self._metrics, settings.tenants)
         background(stack, Service("archive", self._archive.step, self._clock))

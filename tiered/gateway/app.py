@@ -14,7 +14,7 @@ from tiered.codec.remoting.frame import Command
 from tiered.errors import Invalid, TieredError
 from tiered.gateway.knowledge.turns import fair_budget
 from tiered.gateway.ports import Answering, ConnectionInfo
-from tiered.gateway.routes.nameserver import Brokers, Discovery, NodesFor, RouteAnswers
+from tiered.gateway.routes.nameserver import Brokers, Discovery, RouteAnswers
 from tiered.gateway.routes.rewriting import PortBook, exhausted, port_range
 from tiered.gateway.transport.fronts import BROKER, NAMESRV, Front, Lobby
 from tiered.gateway.transport.limits import ByteBudget, Seats, Sparse, Traffic
@@ -150,12 +150,11 @@ class GatewayApp:
         state: Path | None,
         own: str | None = None,
         tenants: Tenants | None = None,
-        nodes: NodesFor = lambda client: {},
     ) -> None:
         """``answers`` decides about brokers' answers; ``state`` is where ports are remembered. Raises ``Invalid``.
 
         ``own``: name of the broker whose archive it is; with ``gateway.brokers=own`` no other gets a port. ``tenants``: whose
-        answers take turns where they wait for ``gateway.answer_bytes``. ``nodes``: whom routes name beside that broker.
+        answers take turns where they wait for ``gateway.answer_bytes``.
         """
         if settings.broker_listen_host in _ANY_HOST and not settings.advertise_host:
             raise Invalid(
@@ -187,7 +186,7 @@ class GatewayApp:
             NAMESRV,
             settings.namesrv_upstream,
             upstream,
-            RouteAnswers(self._stands_for, own, nodes),
+            RouteAnswers(self._stands_for),
         )
         self._discovery = Discovery(upstream, self._stands_for, settings.max_frame_bytes)
         self._seats = seats

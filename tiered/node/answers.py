@@ -11,7 +11,7 @@ from typing import Protocol
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import SYS_SUBSCRIPTION, PullRequest, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command
-from tiered.codec.remoting.nodebeat import FIRST_WIRE, LAST_WIRE, LIVE, WIRE, NodeBeat, Vouch
+from tiered.codec.remoting.nodebeat import FIRST_WIRE, LAST_WIRE, LIVE, WIRE, NodeBeat
 from tiered.codec.remoting.nodepull import ARCHIVE, MAX_WAIT_MS, TOKEN, NodeAnswer, NodePull, NodeStatus
 from tiered.errors import BadRequest, TieredError
 from tiered.fetch.allowance import OverBudget
@@ -27,7 +27,6 @@ from tiered.gateway.reply import MAX_REMARK, reply
 from tiered.gateway.transport.limits import Sparse
 from tiered.metrics import Metrics
 from tiered.model import GetMessageResult, GetMessageStatus, MessageQueue
-from tiered.node.clients import ClientDoor, Turns
 from tiered.placement.readloads import ReadLoads
 from tiered.settings import Serve
 from tiered.version import __version__
@@ -64,10 +63,9 @@ class NodeAnswers:
         pool: Executor,
         state: Callable[[], str] = lambda: LIVE,
         key_values: KeyValueDoor | None = None,
-        broker: str = "",
     ) -> None:
         """``state``: what beats are told; see ``NodeBeat``. ``loads`` knows what was given of which queue. ``key_values``: what
-        answers its codes; ``None``: nobody does. ``broker``: the archived one's name."""
+        answers its codes; ``None``: nobody does."""
         self._key_values = key_values
         self._archive = archive
         self._token = settings.token.encode()
@@ -77,20 +75,14 @@ class NodeAnswers:
         self._filters = Filters(Clients(metrics), self._asking)
         self._sparse = Sparse()
         self._state = state
-        self.clients = ClientDoor(clock, broker, wanted=settings.clients)
         self.loads = ReadLoads(clock.monotonic)
         self.reads = 0
         """Reads that were asked for since the start."""
 
-    async def answer(
-        self, request: Command, turns: Turns | None = None, *, turned_away: bool = False
-    ) -> Command:
-        """The answer, whatever is asked. Never raises but to be cancelled. ``turns``: of the connection, whose consumers are
-        all sent back if it is ``turned_away``."""
+    async def answer(self, request: Command) -> Command:
+        """The answer, whatever is asked. Never raises but to be cancelled."""
         if request.code == RequestCode.HEART_BEAT:
             return self.beat(request)
-        if self.clients.asks(request):
-            return await self._of_client(request, turns or Turns(), turned_away)
         if self._key_values is not None and request.code in self._key_values.codes:
             self.reads += 1
             return await self._key_values.answer(request)  # who may is judged there, by kv.http_token
@@ -125,8 +117,6 @@ class NodeAnswers:
         """The most that an answer may have, its topic and group; what makes no sense is refused, and needs nothing."""
         if self._key_values is not None and request.code in self._key_values.codes:
             return self._key_values.most_bytes(request), self._key_values.topic(request), ""
-        if self.clients.asks(request):
-            return self.clients.most_bytes(request)
         try:
             pull = NodePull.parse(request.ext)
         except TieredError:
@@ -134,43 +124,15 @@ class NodeAnswers:
         return pull.max_bytes, pull.topic, pull.group
 
     def beat(self, request: Command) -> Command:
-        """What the node is, for who asks for a heartbeat; a consumer, who sends one, is only answered."""
-        if self.clients.asks(request):
-            return self.clients.beside(request)
+        """What the node is, for a gateway's heartbeat; a consumer's is refused."""
         refused = self._refused(request, WIRE in request.ext)
         if refused is not None:
             return refused
         self._count("beat")
-        place = self._archive.place()
-        self.clients.vouched(Vouch.parse(request.ext), None if place is None else place.archive_id)
-        tick = self.clients.tick() if self.clients.wanted else ""
-        said = NodeBeat(FIRST_WIRE, LAST_WIRE, self._state(), __version__, self.clients.open, tick)
+        said = NodeBeat(FIRST_WIRE, LAST_WIRE, self._state(), __version__)
         return Command(
             ResponseCode.SUCCESS, request.opaque, RESPONSE, ext=said.fields(), binary=request.binary
         )
-
-    async def _of_client(self, request: Command, turns: Turns, turned_away: bool) -> Command:
-        """Messages for a consumer, or that it goes back: whatever happens here, it hears nothing else."""
-        if not self.clients.is_pull(request):
-            return self.clients.beside(request)
-        answer = None
-        try:
-            stays = self._state() == LIVE and not turned_away
-            pull = self.clients.question(request) if stays else None
-            if pull is not None:
-                answer = self.clients.given(request, pull, await self._read(pull), turns)
-        except TieredError as error:
-            log.debug("a consumer is sent back to the gateway", extra={"error": str(error)})
-        except Exception:  # as in ``answer``
-            log.exception("a consumer's read failed")
-        try:
-            back = self.clients.sent_back(request)
-        except BadRequest as error:
-            self._count("refused")
-            return _reply(request, ResponseCode.SYSTEM_ERROR, error.told)
-        self.reads += answer is not None
-        self._count("sent_back" if answer is None else "direct")
-        return answer or back
 
     def _refused(self, request: Command, known: bool) -> Command | None:
         """The answer to what no gateway asks (not ``known``), or without the token."""

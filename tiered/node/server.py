@@ -1,7 +1,7 @@
 """The socket of a read node: frames in, answers out, each when it is ready. For one event loop.
 
-Bounded are connections, those of consumers also by themselves (``crowd``), reads of one connection at once (further ones stay
-in its socket), bytes of answers of all together, and how long a peer may leave what waits for it.
+Bounded are connections, reads of one connection at once (further ones stay in its socket), bytes of answers of all together,
+and how long a peer may leave what waits for it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from tiered.codec.remoting.codes import RequestCode
 from tiered.codec.remoting.frame import Command, FrameReader, decode_command, encode_command
 from tiered.errors import Invalid, TieredError
 from tiered.gateway.knowledge.turns import fair_budget
-from tiered.gateway.pull.sent import host_of
 from tiered.gateway.transport.limits import Slots, Sparse
 from tiered.gateway.transport.listener import Listener
 from tiered.metrics import Metrics
 from tiered.node.answers import NodeAnswers
-from tiered.node.clients import Turns
-from tiered.node.crowd import IDLE_SECONDS, TURNED_SECONDS, Crowd
 from tiered.settings import KIB, Serve, Tenants
 from tiered.text.addresses import split_address
 
@@ -55,9 +52,7 @@ class NodeServer:
         self.sessions: set[NodeSession] = set()
         self._metrics = metrics
         self._clock = clock
-        self._slots = Slots(settings.max_connections + (settings.max_clients if settings.clients else 0))
-        self.crowd = Crowd(settings.max_clients, settings.max_clients_per_host)
-        answers.clients.room = lambda: self._slots.free
+        self._slots = Slots(settings.max_connections)
         self._sparse = Sparse()
         self._listener = Listener(self._accept)
         self._arriving: set[asyncio.Task[object]] = set()
@@ -120,11 +115,7 @@ class NodeServer:
     def _accept(self, client: socket.socket, address: str) -> None:
         if not self._slots.take():
             client.close()
-            said = f"serve.max_connections is {self.settings.max_connections}"
-            self.ended(
-                address,
-                said + (f", serve.max_clients {self.settings.max_clients}" if self.settings.clients else ""),
-            )
+            self.ended(address, f"serve.max_connections is {self.settings.max_connections}")
             return
         session = NodeSession(self, address)
         self.sessions.add(session)
@@ -141,7 +132,7 @@ class NodeServer:
 
 
 class NodeSession(asyncio.Protocol):
-    """One connection of a gateway, or of consumers."""
+    """One connection of a gateway."""
 
     def __init__(self, server: NodeServer, client: str) -> None:
         self._server = server
@@ -152,17 +143,10 @@ class NodeSession(asyncio.Protocol):
         self._room = asyncio.Event()  # the peer takes bytes
         self._room.set()
         self._draining = False
-        self._turns = Turns()
-        self._placed = False  # among the consumers' connections
-        self._turned_away = False
-        self._heard_at: float | None = None  # when something was last asked
-        self._idle: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
         self._transport = cast(asyncio.Transport, transport)
-        if self._server.settings.clients:
-            self._look_idle()
 
     def data_received(self, data: bytes) -> None:
         """Begin to answer each question; too many at once, and no more are read."""
@@ -185,10 +169,6 @@ class NodeSession(asyncio.Protocol):
         self._room.set()
         for task in tuple(self._tasks):
             task.cancel()
-        if self._idle is not None:
-            self._idle.cancel()
-        if self._placed:
-            self._server.crowd.leave(host_of(self._client))
         self._server.gone(self)
 
     def cut(self, why: str) -> None:
@@ -209,9 +189,6 @@ class NodeSession(asyncio.Protocol):
     def _begin(self, request: Command) -> None:
         if request.is_response or request.is_oneway:
             return
-        self._heard_at = asyncio.get_running_loop().time()
-        if not (self._placed or self._turned_away) and self._server.answers.clients.asks(request):
-            self._place()
         # A beat waits behind no read: who is busy is not silent. One whose peer takes nothing waits like everything.
         if request.code == RequestCode.HEART_BEAT and self._room.is_set():
             if self._transport is not None and not self._transport.is_closing():
@@ -223,35 +200,12 @@ class NodeSession(asyncio.Protocol):
         if len(self._tasks) >= self._server.settings.max_reads and self._transport is not None:
             self._transport.pause_reading()
 
-    def _place(self) -> None:
-        """The first question of a consumer came."""
-        full = self._server.crowd.admit(host_of(self._client))
-        if full is None:
-            self._placed = True
-            return
-        self._turned_away = True
-        self._server.ended(self._client, f"{full}: consumers are sent back to the gateway")
-        asyncio.get_running_loop().call_later(TURNED_SECONDS, self.drain)
-
-    def _look_idle(self) -> None:
-        """End it if nothing was ever asked, or if its consumers are silent; gateways may be."""
-        loop, seconds = asyncio.get_running_loop(), self._server.settings.stall_timeout_ms / 1000
-        if self._heard_at is None and self._idle is not None:
-            self.cut(f"nothing was asked for {seconds:.0f} s")
-            return
-        if self._placed and self._heard_at is not None:
-            seconds = self._heard_at + IDLE_SECONDS - loop.time()
-            if seconds <= 0 and not self._tasks:
-                self.cut(f"its consumers were silent for {IDLE_SECONDS:.0f} s")
-                return
-        self._idle = loop.call_later(max(seconds, 1.0), self._look_idle)
-
     async def _answer(self, request: Command) -> None:
         """One answer. Bytes are set aside before it is read, and until the socket has taken it."""
         budget, settings = self._server.budget, self._server.settings
         aside = await budget.take(*self._server.answers.wanted(request))
         try:
-            answer = await self._server.answers.answer(request, self._turns, turned_away=self._turned_away)
+            answer = await self._server.answers.answer(request)
             if self._transport is None or self._transport.is_closing():
                 return
             self._transport.writelines(encode_command(answer))

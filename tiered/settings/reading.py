@@ -103,12 +103,6 @@ class Gateway(SettingsSection):
 
     namesrv_upstream: str = option("", "name servers behind the gateway: host:port, several joined with ;")
     namesrv_listen: str = option("127.0.0.1:9976", "address of the gateway's name-server front")
-    namesrv_routes: str = option(
-        "gateway",
-        "whom routes name beside the gateway: gateway, nobody; or nodes, read nodes with serve.clients, whom Java consumers"
-        " that read far behind then ask themselves. Not for brokers that ask for rights, nor with TLS",
-        choices=("gateway", "nodes"),
-    )
     broker_listen_host: str = option(
         "127.0.0.1", "address of the gateway's broker fronts, one port per broker"
     )

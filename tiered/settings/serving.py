@@ -37,11 +37,6 @@ class Serve(SettingsSection):
     token: str = option(
         "", "what gateways must show, their gateway.read_node_token; empty: nothing", secret=True
     )
-    clients: bool = option(
-        False,
-        "also answer pulls of consumers, whom nobody asks for rights here, while a gateway with gateway.namesrv_routes = nodes"
-        " says that the broker asks for none either; false: only gateways are answered",
-    )
     http_listen: str = option("", "address of the read-only HTTP pages, host:port; empty: no pages")
     http_token: str = option("", "bearer token that HTTP readers must send; empty: not needed", secret=True)
     web_listen: str = option(
@@ -68,15 +63,6 @@ class Serve(SettingsSection):
         " node itself never asks it",
     )
     max_connections: int = option(1024, "connections of gateways; more are closed", low=1, high=1_000_000)
-    max_clients: int = option(
-        1024,
-        "with serve.clients: connections of consumers beside those; further ones are answered that they ask the gateway",
-        low=1,
-        high=1_000_000,
-    )
-    max_clients_per_host: int = option(
-        256, "of one address, those connections; all consumers behind one NAT have one", low=1, high=1_000_000
-    )
     max_reads: int = option(
         256, "reads of one connection at once; further ones wait unread", low=1, high=65_536
     )

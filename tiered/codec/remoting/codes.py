@@ -90,9 +90,6 @@ class PullStatus(Enum):
     OFFSET_RESET = "OFFSET_RESET"
 
 
-SYS_COMMIT_OFFSET = 0x1
-"""``sysFlag``: ``commitOffset`` is to be stored."""
-
 SYS_SUBSCRIPTION = 0x4
 """``sysFlag``: the request's own ``subscription`` and ``expressionType`` count."""
 

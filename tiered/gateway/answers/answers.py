@@ -50,11 +50,9 @@ from tiered.gateway.nodes.reads import open_reads
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict
 from tiered.gateway.pull.cold import Pulls
 from tiered.gateway.pull.coldpull import ahead_only
-from tiered.gateway.pull.directing import Directing
 from tiered.gateway.pull.filters import Filters
 from tiered.gateway.pull.litequeues import LitePulls
 from tiered.gateway.pull.recheck import Recheck
-from tiered.gateway.pull.sent import SentConsumers
 from tiered.gateway.pull.verdict import HELD, PULLS, PullJudge, Why, machine_memory_bytes
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
@@ -130,8 +128,6 @@ class Answers:
         knowledge = Knowledge(archive, asking, self.clients, self._rights, minimums, coverage, unchecked)
         self._judge = PullJudge(knowledge, filters, clock, memory)
         self.reads = open_reads(archive, asking, settings.gateway, clock, metrics)
-        sent = SentConsumers(clock, metrics, peers, settings.gateway.cold_recheck_ms / 1000)
-        self.directing = Directing(self.reads.fleet, archive, filters, settings.gateway, sent)
         self._pulls = Pulls(
             knowledge, self._judge, filters, self.reads, settings.gateway, metrics, clock, self._topics.is_excluded,
         )  # fmt: skip
@@ -145,7 +141,7 @@ class Answers:
         )
         self._stats = Stats(archive, asking, minimums, metrics, unchecked, self._lite)
         self._resets = Resets(self._offsets, asking, metrics, clock, self._lite, peers)
-        self.hear = Hearing(self._resets, self.clients, minimums, self._rights, self._pop, sent)
+        self.hear = Hearing(self._resets, self.clients, minimums, self._rights, self._pop)
 
     # ---- requests
 
@@ -171,8 +167,6 @@ class Answers:
         code, ext = request.code, request.ext
         if code == _QUERY_OFFSET:
             self._resets.asked(request)
-        elif code in PULLS:
-            self.directing.came(request, connection)
         elif code == RequestCode.UPDATE_CONSUMER_OFFSET and request.is_oneway:
             if self._named.is_ours(ext, connection) is False or is_logical(ext):
                 return
@@ -184,7 +178,6 @@ class Answers:
     def closed(self, connection: ConnectionInfo) -> None:
         """The connection is gone."""
         self.clients.closed(connection)
-        self.directing.sent.closed(connection)
         if self._same is not None:
             self._same.closed(connection)
 
@@ -278,7 +271,6 @@ class Answers:
         started = self._clock.monotonic()
         made = self._pulls.at_once(request, answer, connection)
         if made is not None:
-            made = self.directing.direct(request, answer, made, verdict.why, connection)
             self._pull_seconds.observe(self._clock.monotonic() - started)
         return made
 
@@ -349,7 +341,6 @@ class Answers:
             with self._recheck.kept(request, answer, connection) as kept:
                 made = await self._pulls.answer(request, answer, verdict.why, connection)
                 kept(made)
-            made = self.directing.direct(request, answer, made, verdict.why, connection)
             return made or ahead_only(answer, number_field(request.ext, "queueOffset"))
         return self._resets.delivered(request, answer)
 

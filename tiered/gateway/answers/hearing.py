@@ -10,7 +10,6 @@ from tiered.gateway.knowledge.clients import Clients, Subscription
 from tiered.gateway.knowledge.minimums import Minimums
 from tiered.gateway.knowledge.popwatch import PopWatch
 from tiered.gateway.knowledge.rights import Rights
-from tiered.gateway.pull.sent import SentConsumers
 
 
 class Hearing:
@@ -23,14 +22,12 @@ class Hearing:
         minimums: Minimums,
         rights: Rights,
         pop: PopWatch,
-        sent: SentConsumers,
     ) -> None:
         self._resets = resets
         self._clients = clients
         self._minimums = minimums
         self._rights = rights
         self._pop = pop
-        self._sent = sent
 
     def __call__(self, kind: str, key: tuple[Any, ...], value: Any) -> None:
         """One note. Of a kind that is not known here nothing is made: workers are of one version."""
@@ -50,7 +47,3 @@ class Hearing:
                 self._rights.told(key[0], key[1], value)
             case peers.POP:
                 self._pop.told(key[0], key[1], key[2], value)
-            case peers.LOST:
-                self._sent.hear(key[0], key[1], value)
-            case peers.ROUTED:
-                self._sent.hear_routed(key[0])

@@ -1,9 +1,8 @@
 """What the workers of one gateway tell each other, where an answer to one client depends on what another one did.
 
 A connection lives in one worker, the clients of a group in all. So what is learnt from one connection and used for others is a
-note: a kind, a key and a value. Each kind has one owner (``Resets``, ``Clients``, ``Minimums``, ``Rights``, ``PopWatch``,
-``SentConsumers``), who tells and hears it. What only decides what a cache keeps (positions, who is alive) stays with the worker
-whose cache it is.
+note: a kind, a key and a value. Each kind has one owner (``Resets``, ``Clients``, ``Minimums``, ``Rights``, ``PopWatch``),
+who tells and hears it. What only decides what a cache keeps (positions, who is alive) stays with the worker whose cache it is.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ Note = tuple[str, tuple[str | int, ...], Any]
 
 RESET, STOOD, TOLD = "reset", "stood", "told"
 GROUP, MINIMUM, GRANT, POP = "group", "minimum", "grant", "pop"
-LOST, ROUTED = "lost", "routed"
 
 
 class Peers(Protocol):

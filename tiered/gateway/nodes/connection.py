@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tiered.codec.remoting.frame import Command, FrameReader, decode_command, encode_command
-from tiered.codec.remoting.nodebeat import NodeBeat, Vouch, beat_command
+from tiered.codec.remoting.nodebeat import NodeBeat, beat_command
 from tiered.codec.remoting.nodepull import NodeAnswer, NodePull
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.transport.upstream import Upstream
@@ -37,13 +37,12 @@ class NodeConnection:
         except TimeoutError:
             raise Unavailable("a read node does not answer", seconds=round(seconds, 3)) from None
 
-    async def beat(self, seconds: float, vouch: Vouch | None = None) -> NodeBeat | None:
-        """What the node says of itself; ``None`` without an answer in time. ``Unavailable`` if it cannot be reached. ``vouch``
-        is told with it."""
+    async def beat(self, seconds: float) -> NodeBeat | None:
+        """What the node says of itself; ``None`` without an answer in time. ``Unavailable`` if it cannot be reached."""
         try:
             async with asyncio.timeout(seconds):
                 link = await self._linked()
-                return NodeBeat.parse(await link.ask(lambda opaque: beat_command(opaque, self._token, vouch)))
+                return NodeBeat.parse(await link.ask(lambda opaque: beat_command(opaque, self._token)))
         except TimeoutError:
             return None
 

@@ -21,7 +21,6 @@ from tiered.codec.remoting.nodebeat import (
     LAST_WIRE,
     LIVE,
     NodeBeat,
-    Vouch,
     common_wire,
 )
 from tiered.errors import Refused, TieredError
@@ -71,14 +70,13 @@ class NodePlace:
 @dataclass(slots=True)
 class ReadNode:
     """One node. ``problem``: why its last read failed; it rests until ``again_at`` (monotonic seconds). ``away``: why it
-    cannot be reached; ``None``: it can. ``reads``: under way; ``sent``: consumers that ask it themselves now."""
+    cannot be reached; ``None``: it can. ``reads``: under way."""
 
     place: NodePlace
     connection: NodeConnection
     phi: PhiAccrual
     times: ReadTimes = field(default_factory=ReadTimes)
     reads: int = 0
-    sent: int = 0
     beat: NodeBeat | None = None
     beating: bool = False
     away: str | None = None
@@ -157,8 +155,6 @@ class NodeFleet:
         self._watching = False
         self.homes: Mapping[int, str] = {}
         """Nodes of busy queues by a table of placement; set from any thread, as a whole."""
-        self.vouch: Callable[[str, str], Vouch | None] = lambda address, tick: None
-        """What the node at an address is told with each beat, which said ``tick`` last."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -202,29 +198,11 @@ class NodeFleet:
         order = preferred(queue, live, self.homes, capacity)
         name = first_with_room(
             order,
-            {name: nodes[name].reads + nodes[name].sent for name in order},
+            {name: nodes[name].reads for name in order},
             capacity,
             self._load_percent,
         )
         return None if name is None else nodes[name]
-
-    def open_to_clients(self) -> set[str]:
-        """Addresses of nodes that may be asked and that consumers may ask, too. From any thread."""
-        now = self._clock.monotonic()
-        return {
-            node.place.address
-            for node in tuple(self._nodes.values())
-            if node.beat is not None and node.beat.clients and node.standing(now)[0] is Standing.LIVE
-        }
-
-    def addresses(self) -> dict[str, str]:
-        """Of all nodes, by name."""
-        return {name: node.place.address for name, node in self._nodes.items()}
-
-    def count_sent(self, consumers: Mapping[str, int]) -> None:
-        """How many consumers were sent to each address and read there now: they count as reads under way."""
-        for node in self._nodes.values():
-            node.sent = consumers.get(node.place.address, 0)
 
     def answered(self, node: ReadNode) -> None:
         """It gave what it has."""
@@ -302,10 +280,7 @@ class NodeFleet:
 
     async def _beat(self, node: ReadNode) -> None:
         try:
-            beat = await node.connection.beat(
-                max(BEAT_SECONDS_MOST, 2 * self._beat_seconds),
-                self.vouch(node.place.address, "" if node.beat is None else node.beat.tick),
-            )
+            beat = await node.connection.beat(max(BEAT_SECONDS_MOST, 2 * self._beat_seconds))
             if beat is not None:  # without an answer phi grows
                 self.heard(node, beat)
         except Refused:  # it is there; what becomes of reads says why

@@ -14,10 +14,10 @@ from itertools import repeat
 
 from tiered.backoff import Backoff
 from tiered.codec.remoting.codes import RequestCode, ResponseCode
-from tiered.codec.remoting.frame import JAVA, Bytes, Command
+from tiered.codec.remoting.frame import Bytes, Command
 from tiered.errors import TieredError, Unavailable
 from tiered.gateway.ports import HOLD, PASS, ConnectionInfo, NewBody, Verdict
-from tiered.gateway.routes.rewriting import addresses_in, rewrite, with_nodes
+from tiered.gateway.routes.rewriting import addresses_in, rewrite
 from tiered.gateway.transport.upstream import Upstream
 
 log = logging.getLogger("tiered.gateway")
@@ -29,9 +29,6 @@ RETRIES = Backoff(2.0, REFRESH_SECONDS)
 
 Ensure = Callable[[str, str | None], str]
 """Broker address and name → the gateway's address for it, where it listens. ``Unavailable`` if it cannot."""
-
-NodesFor = Callable[[str], Mapping[int, str]]
-"""For the client at an address, read nodes beside the archived broker: address by the id that stands for it; none: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +60,8 @@ class RouteAnswers:
     own: frozenset[int] = frozenset()
     notices: frozenset[int] = frozenset()
 
-    def __init__(self, brokers: Brokers, own: str | None = None, nodes: NodesFor = lambda client: {}) -> None:
-        """``nodes``: read nodes that routes name beside the broker ``own``."""
+    def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
-        self._own = own
-        self._nodes = nodes
 
     def wants(self, request: Command) -> bool:
         """Every route and cluster request."""
@@ -95,18 +89,7 @@ class RouteAnswers:
     ) -> NewBody | None:
         """The same header, and the body with the gateway's addresses in it."""
         ours = self._brokers.addresses(self._brokers.in_answer(answer.body))
-        return NewBody(self._with_nodes(request, connection, rewrite(answer.body, ours))) if ours else None
-
-    def _with_nodes(self, request: Command, connection: ConnectionInfo, body: bytes) -> bytes:
-        """Java's clients ask a replica only where they are told to; Go's ask any, for everything."""
-        if (
-            self._own is None
-            or request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC
-            or request.language != JAVA
-        ):
-            return body
-        nodes = self._nodes(connection.client)
-        return with_nodes(body, self._own, nodes) if nodes else body
+        return NewBody(rewrite(answer.body, ours)) if ours else None
 
     async def serve(self, request: Command, connection: ConnectionInfo) -> Command:
         """Nothing is answered without a name server."""

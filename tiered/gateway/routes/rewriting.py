@@ -56,33 +56,6 @@ def rewrite(body: bytes | memoryview, addresses: Mapping[str, str]) -> bytes:
     return _FILTER_SERVERS.sub(lambda table: _FILTER_KEY.sub(exchange, table[0]), patched)
 
 
-def with_nodes(body: bytes | memoryview, broker: str, nodes: Mapping[int, str]) -> bytes:
-    """A route with ``nodes``, id → address, beside the master of ``broker``, as if they were its replicas.
-
-    Written as the master's own entry is, with its number bare or quoted. A broker without master gets none: clients go back to
-    it. Ids that are there already stay.
-    """
-    data = bytes(body)
-    masters = {
-        address.encode() for name, addresses in _named(data) if name == broker for address in addresses
-    }
-
-    def add(table: re.Match[bytes]) -> bytes:
-        entries = {int(match[1].strip(b' ":')): match for match in _ADDRESS.finditer(table[0])}
-        master = entries.get(0)
-        if master is None or master[2] not in masters:
-            return table[0]
-        quote = b'"' if master[1].startswith(b'"') else b""
-        more = b"".join(
-            b',%s%d%s:"%s"' % (quote, number, quote, address.encode())
-            for number, address in sorted(nodes.items())
-            if number not in entries
-        )
-        return table[0][:-1] + more + b"}"
-
-    return _ADDRESSES.sub(add, data) if nodes else data
-
-
 def _named(data: bytes) -> Iterator[tuple[str, list[str]]]:
     """Broker name and addresses of every broker of an answer; nothing if it cannot be read."""
     try:

@@ -99,14 +99,9 @@ class Slots:
         self._most = most
         self.taken = 0
 
-    @property
-    def free(self) -> bool:
-        """Whether there is one."""
-        return self.taken < self._most
-
     def take(self) -> bool:
         """A place for one more connection, if there is one."""
-        if not self.free:
+        if self.taken >= self._most:
             return False
         self.taken += 1
         return True
