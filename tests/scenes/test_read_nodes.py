@@ -436,7 +436,7 @@ def test_whatever_else_is_asked_hears_that_it_is_not_supported(scene: Cold) -> N
             address = await nodes.node()
             host, _, port = address.rpartition(":")
             node = Upstream([(host, int(port))], None)
-            for code in (RequestCode.PULL_MESSAGE, RequestCode.SEND_MESSAGE, 9_999):
+            for code in (RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT, RequestCode.SEND_MESSAGE, 9_999):
                 for binary in (False, True):
                     answer = await node.ask(
                         Command(code, 3, ext={"topic": TOPIC}, binary=binary), seconds=5, max_frame_bytes=MIB
