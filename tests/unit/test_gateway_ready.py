@@ -43,7 +43,7 @@ def test_read_nodes_of_a_hangup_before_it_serves_are_taken_over(
     async def serving(stop: asyncio.Event) -> None:
         found.extend(process._reads.nodes())
 
-    monkeypatch.setattr(process._app, "open", lambda _: None)
+    monkeypatch.setattr(process._app, "open", lambda: None)
     monkeypatch.setattr(process._app, "run", serving)
     asyncio.run(process.serve())
     assert found == ["127.0.0.1:1"]
