@@ -32,6 +32,7 @@ pytestmark = pytest.mark.timeout(300)
 SHOWN = re.compile(r"^(?:    |\t)(?:\$ )?(tiered .*)$", re.MULTILINE)
 PAGES = (
     "README.md",
+    "docs/reference/verbs.md",
     *sorted(f"deploy/{page.name}" for page in (ROOT / "deploy").glob("*.md")),
     "docs/SINKS.md",
 )

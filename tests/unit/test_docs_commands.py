@@ -17,7 +17,7 @@ from tiered.cli.main import VERBS, build
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     page
-    for place in ("README.md", "docs/*.md", "deploy/*.md", "spark/**/*.md", "tests/*.md", "tiered/*.md")
+    for place in ("README.md", "docs/**/*.md", "deploy/*.md", "spark/**/*.md", "tests/*.md", "tiered/*.md")
     for page in ROOT.glob(place)
 )
 SHOWN = re.compile(r"^(?:    |\t)(?:\$ )?(tiered .*)$|`(tiered [^`]+)`", re.MULTILINE)
