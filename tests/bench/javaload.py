@@ -45,15 +45,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push consumer was handed, and offsets that never came between where it began and the highest of each queue."""
+    """What a push consumer was handed, and offsets below the highest of each queue that never came."""
 
     consumed: int
     skipped: int
     seconds: float
-    begun: float
-    """When the first batch came, in seconds of the machine's clock."""
-    cpu_seconds: float
-    """What the client's process used from then on until all had come; 0 if that was never."""
 
     @property
     def per_second(self) -> float:
@@ -82,18 +78,9 @@ class JavaLoad:
             for w in found
         ]
 
-    def push(self, topic: str, name_server: str, group: str, messages: int, **options: object) -> Pushed:
-        """A push consumer of a new group from the first message, until ``messages`` came or none comes any more. ``placed=1``:
-        from where its group is."""
-        return self.push_all(topic, name_server, [group], messages, **options)[0]
-
-    def push_all(
-        self, topic: str, name_server: str, groups: Sequence[str], messages: int, **options: object
-    ) -> list[Pushed]:
-        """Push consumers of several groups at once in one process, until each was given so many messages."""
-        names = ",".join(groups)
-        found = self._run("push", topic=topic, namesrv=name_server, groups=names, n=messages, **options)
-        return [Pushed(**group) for group in found["groups"]]
+    def push(self, topic: str, name_server: str, group: str, messages: int) -> Pushed:
+        """A push consumer of a new group from the first message, until ``messages`` came or none comes any more."""
+        return Pushed(**self._run("push", topic=topic, namesrv=name_server, group=group, n=messages))
 
     def client_log(self, last_bytes: int = 4000) -> str:
         """The end of what the clients have logged: with the broker's jars they write into a log of a broker's name."""

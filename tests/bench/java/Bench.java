@@ -1,5 +1,4 @@
 import java.io.PrintStream;
-import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -34,16 +33,15 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * The unmodified Java client under the clock: {@code java Bench COMMAND key=value ...}; the last line of standard output is JSON.
  *
  * <pre>
- *   send  topic= ways=NAMESRV,NAMESRV [pids=] [threads=4] [clients=1] [slices=6] [slice_ms=1000] [warm_ms=2000] [bytes=1024] [rate=0]
- *   pull  topic= ways=... [pids=] [clients=] [slices=] [slice_ms=] [warm_ms=] [batch=32] [queues=]
+ *   send  topic= ways=NAMESRV,NAMESRV [pids=] [threads=4] [slices=6] [slice_ms=1000] [warm_ms=2000] [bytes=1024] [rate=0]
+ *   pull  topic= ways=... [pids=] [slices=] [slice_ms=] [warm_ms=] [batch=32] [queues=]
  *         a thread a queue, at most so many, from the first message, over again at the end
- *   push  topic= namesrv= groups=GROUP,GROUP n= [idle=20] [batch=32] [threads=4] [placed=0]
- *         a push consumer of each group from the first message, or from where its group is (placed=1), until each has had n
+ *   push  topic= namesrv= group= n= [idle=20] [batch=32] [threads=4]
+ *         a push consumer of a new group from the first message, until it has had n
  * </pre>
  *
- * <p>{@code send} and {@code pull} go by each way in turn, a slice at a time, with clients of their own for each that are kept
+ * <p>{@code send} and {@code pull} go by each way in turn, a slice at a time, with a client of its own for each that is kept
  * all the while, and time every call. {@code rate=}: calls a second, all threads together; 0: each as soon as its last is done.
- * {@code clients=}: so many connections by each way, threads dealt out to them in turn.
  * {@code pids=}: for each way the process in the middle (0: none), whose CPU is counted in the slices of its way alone.
  */
 public final class Bench {
@@ -140,20 +138,15 @@ public final class Bench {
     }
 
     private static List<Call> senders(String nameServer) throws Exception {
-        List<DefaultMQProducer> producers = new ArrayList<>();
-        for (int c = 0; c < number("clients", 1); c++) {
-            DefaultMQProducer made = configured(new DefaultMQProducer("bench_producer"), nameServer);
-            made.setSendMsgTimeout(10_000);
-            made.setRetryTimesWhenSendFailed(0);
-            made.start();
-            producers.add(made);
-        }
+        DefaultMQProducer producer = configured(new DefaultMQProducer("bench_producer"), nameServer);
+        producer.setSendMsgTimeout(10_000);
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.start();
         byte[] body = new byte[number("bytes", 1024)];
         Arrays.fill(body, (byte) 'x');
         String topic = text("topic");
         List<Call> calls = new ArrayList<>();
         for (int t = 0; t < number("threads", 4); t++) {
-            DefaultMQProducer producer = producers.get(t % producers.size());
             calls.add(() -> {
                 SendResult result = producer.send(new Message(topic, "tag", body));
                 if (result.getSendStatus() != SendStatus.SEND_OK) {
@@ -167,12 +160,9 @@ public final class Bench {
 
     @SuppressWarnings("deprecation")
     private static List<Call> pullers(String nameServer) throws Exception {
-        List<DefaultMQPullConsumer> consumers = new ArrayList<>();
-        for (int c = 0; c < number("clients", 1); c++) {
-            consumers.add(configured(new DefaultMQPullConsumer("bench_puller"), nameServer));
-            consumers.get(c).start();
-        }
-        Collection<MessageQueue> queues = consumers.get(0).fetchSubscribeMessageQueues(text("topic"));
+        DefaultMQPullConsumer consumer = configured(new DefaultMQPullConsumer("bench_puller"), nameServer);
+        consumer.start();
+        Collection<MessageQueue> queues = consumer.fetchSubscribeMessageQueues(text("topic"));
         int batch = number("batch", 32);
         List<Call> calls = new ArrayList<>();
         for (MessageQueue queue : queues) {
@@ -180,7 +170,6 @@ public final class Bench {
                 break;
             }
             long[] next = {0};
-            DefaultMQPullConsumer consumer = consumers.get(calls.size() % consumers.size());
             calls.add(() -> {
                 PullResult result = consumer.pull(queue, "*", next[0], batch);
                 if (result.getPullStatus() != PullStatus.FOUND) {
@@ -278,30 +267,8 @@ public final class Bench {
     // ---- push
 
     private static void push() throws Exception {
-        List<DefaultMQPushConsumer> consumers = new ArrayList<>();
-        List<Seen> all = new ArrayList<>();
-        for (String group : text("groups").split(",")) {
-            Seen seen = new Seen(Long.parseLong(text("n")));
-            consumers.add(pushed(group, seen));
-            all.add(seen);
-        }
-        for (DefaultMQPushConsumer consumer : consumers) {
-            consumer.start();
-        }
-        long idle = number("idle", 20) * 1_000_000_000L;
-        for (Seen seen : all) {
-            while (!seen.enough.await(100, TimeUnit.MILLISECONDS) && System.nanoTime() - seen.last < idle) {
-                Thread.yield();
-            }
-        }
-        OUT.println("{\"groups\":" + all + "}");
-        for (DefaultMQPushConsumer consumer : consumers) {
-            consumer.shutdown();
-        }
-    }
-
-    private static DefaultMQPushConsumer pushed(String group, Seen seen) throws Exception {
-        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(group), text("namesrv"));
+        Seen seen = new Seen(Long.parseLong(text("n")));
+        DefaultMQPushConsumer consumer = configured(new DefaultMQPushConsumer(text("group")), text("namesrv"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(number("threads", 4));
         consumer.setConsumeThreadMax(number("threads", 4));
@@ -312,19 +279,22 @@ public final class Bench {
             seen.take(messages);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
-        return consumer;
+        consumer.start();
+        long idle = number("idle", 20) * 1_000_000_000L;
+        while (!seen.enough.await(100, TimeUnit.MILLISECONDS) && System.nanoTime() - seen.last < idle) {
+            Thread.yield();
+        }
+        OUT.println(seen);
+        consumer.shutdown();
     }
 
-    /** What came: the messages in all, and of each queue the lowest and highest offset and how many. */
+    /** What came: the messages in all, and of each queue the highest offset and how many. */
     private static final class Seen {
         private final CountDownLatch enough = new CountDownLatch(1);
         private final Map<Integer, long[]> queues = new TreeMap<>();
         private final long wanted;
         private long count;
         private long first;
-        private double begun;
-        private long cpuBegun;
-        private long cpu;
         private volatile long last = System.nanoTime();
 
         Seen(long wanted) {
@@ -335,20 +305,16 @@ public final class Bench {
             long now = System.nanoTime();
             if (count == 0) {
                 first = now;
-                begun = System.currentTimeMillis() / 1e3;
-                cpuBegun = processCpu();
             }
             for (MessageExt message : messages) {
                 long offset = message.getQueueOffset();
-                long[] queue = queues.computeIfAbsent(message.getQueueId(), key -> new long[] {offset, offset, 0});
-                queue[0] = Math.min(queue[0], offset);
-                queue[1] = Math.max(queue[1], offset);
-                queue[2]++;
+                long[] queue = queues.computeIfAbsent(message.getQueueId(), key -> new long[] {offset, 0});
+                queue[0] = Math.max(queue[0], offset);
+                queue[1]++;
             }
             count += messages.size();
             last = now;
-            if (count >= wanted && enough.getCount() > 0) {
-                cpu = processCpu() - cpuBegun;
+            if (count >= wanted) {
                 enough.countDown();
             }
         }
@@ -357,16 +323,9 @@ public final class Bench {
         public synchronized String toString() {
             long skipped = 0;
             for (long[] queue : queues.values()) {
-                long begin = number("placed", 0) == 1 ? queue[0] : 0;
-                skipped += queue[1] + 1 - begin - queue[2];
+                skipped += queue[0] + 1 - queue[1];
             }
-            return "{\"consumed\":" + count + ",\"skipped\":" + skipped + ",\"seconds\":" + (last - first) / 1e9
-                + ",\"begun\":" + begun + ",\"cpu_seconds\":" + cpu / 1e9 + "}";
-        }
-
-        /** What all threads of this process have used. */
-        private static long processCpu() {
-            return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
+            return "{\"consumed\":" + count + ",\"skipped\":" + skipped + ",\"seconds\":" + (last - first) / 1e9 + "}";
         }
     }
 }

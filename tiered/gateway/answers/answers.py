@@ -25,7 +25,6 @@ from tiered.errors import BadRequest, TieredError, Unavailable
 from tiered.filter.storagelevels import StorageLevel
 from tiered.filter.topicpolicy import TopicPolicy
 from tiered.gateway.answers.brokernames import BrokerNames
-from tiered.gateway.answers.hearing import Hearing
 from tiered.gateway.answers.keyvalues import KeyValueDoor
 from tiered.gateway.answers.litenumbers import LiteNumbers
 from tiered.gateway.answers.liteoffsets import LiteOffsets
@@ -41,7 +40,6 @@ from tiered.gateway.knowledge.caughtup import AsksFloor, Coverage
 from tiered.gateway.knowledge.clients import Clients
 from tiered.gateway.knowledge.knowledge import Knowledge
 from tiered.gateway.knowledge.minimums import Minimums
-from tiered.gateway.knowledge.peers import ALONE, Peers
 from tiered.gateway.knowledge.popwatch import PopWatch
 from tiered.gateway.knowledge.positions import Positions
 from tiered.gateway.knowledge.rights import Rights
@@ -76,8 +74,7 @@ class Answers:
     ``pool`` runs what blocks (everything but pulls); ``broker`` knows whether a connection leads to the archived one, and
     without it every one does; ``floor`` asks a connection's broker where its commitlog begins, and tells
     ``Answers`` on a quiet broker that the archive has caught up; ``memory_bytes`` is the broker's, for level ``NOT_IN_MEM``;
-    ``key_values`` is asked what no broker knows; ``peers``: the gateway's other workers, whose notes come to ``hear``.
-    Everything is called on the event loop.
+    ``key_values`` is asked what no broker knows. Everything is called on the event loop.
     """
 
     codes: frozenset[int] = frozenset(map(int, CODES))
@@ -96,7 +93,6 @@ class Answers:
         memory_bytes: int | None = None,
         again_seconds: float = AGAIN_SECONDS,
         key_values: KeyValueDoor | None = None,
-        peers: Peers = ALONE,
     ) -> None:
         source = settings.source
         self.own: frozenset[int] = frozenset() if key_values is None else key_values.codes
@@ -108,7 +104,7 @@ class Answers:
         self._broker = source.broker
         self._topics = TopicPolicy(source.exclude_topics, cluster=source.cluster, broker=source.broker)
         self._same = broker
-        self._rights = Rights(clock, believes=settings.gateway.unproven_reads, peers=peers)
+        self._rights = Rights(clock, believes=settings.gateway.unproven_reads)
         asking = Asking(
             pool,
             settings.gateway.read_timeout_ms / 1000 * _PULL_SHARE,
@@ -117,10 +113,10 @@ class Answers:
             broker=broker,
         )
         self._named = BrokerNames(source.broker, clock)
-        minimums = Minimums(peers)
-        self.clients = Clients(metrics, peers)
+        minimums = Minimums()
+        self.clients = Clients(metrics)
         self._positions = Positions(self.clients, clock, archive.observe)
-        self._pop = PopWatch(minimums, metrics, peers)
+        self._pop = PopWatch(minimums, metrics)
         filters = Filters(self.clients, asking)
         coverage = Coverage(archive, clock, floor)
         memory = machine_memory_bytes() if memory_bytes is None else memory_bytes
@@ -140,8 +136,7 @@ class Answers:
             archive, asking, settings.gateway, metrics, self._rights, self._is_served, unchecked
         )
         self._stats = Stats(archive, asking, minimums, metrics, unchecked, self._lite)
-        self._resets = Resets(self._offsets, asking, metrics, clock, self._lite, peers)
-        self.hear = Hearing(self._resets, self.clients, minimums, self._rights, self._pop)
+        self._resets = Resets(self._offsets, asking, metrics, clock, self._lite)
 
     # ---- requests
 

@@ -78,7 +78,7 @@ class Lookups:
         elif record is not None:
             topic = decode_message(record).topic
             if request.ext.get("topic") in (None, "", topic) and self._served(topic):
-                if not await self._rights.shown(request.ext, topic):
+                if not self._rights.may_read(request.ext, topic):
                     return self._count("view", "refused", unproven(answer, topic))
                 return self._count("view", "archive", changed(answer, ResponseCode.SUCCESS, None, {}, record))
         if not garbage:

@@ -5,8 +5,8 @@ to the operator does. Then there are two kinds of brokers (``useServerSideResetO
 
 * Those that hand the offsets to the group with its next pulls (21, ``OFFSET_RESET``). These must reach the client. Corrected
   is the first one of each queue that carries what the broker told the operator, and answers to *query consumer offset* (14)
-  until then. What is known is kept in memory, for an hour: after a restart of the gateway the broker's own number passes, as
-  it would without the gateway. With several workers all of them know before the operator hears that it was done.
+  until then. What is known is kept in memory, for an hour: after a restart of the gateway, or at another one, the broker's own
+  number passes, as it would without the gateway.
 * Those that tell every consumer at once (220), by a request that wants no answer and names the time. It is corrected by
   itself, wherever the operator's order came through: another gateway, or none. While the archive cannot say, it does not reach
   the consumer; the order fails for the same reason, so that the operator gives it again.
@@ -15,7 +15,7 @@ to the operator does. Then there are two kinds of brokers (``useServerSideResetO
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -37,7 +37,6 @@ from tiered.errors import BadRequest, Corrupt
 from tiered.gateway.answers.litenumbers import LiteNumbers
 from tiered.gateway.answers.offsets import Offsets, TimeSearch
 from tiered.gateway.knowledge.asking import Asking
-from tiered.gateway.knowledge.peers import ALONE, RESET, STOOD, TOLD, Note, Peers
 from tiered.gateway.ports import ConnectionInfo, NewBody
 from tiered.gateway.reply import changed
 from tiered.metrics import Metrics
@@ -56,7 +55,6 @@ class _Reset:
     local: int  # where the broker puts the group
     target: int  # where the operator wants it
     until: float
-    time_ms: int
     committed: int = -1  # the last position of the group that the broker has vouched for since
     asked: Command | None = None  # the newest question for its position, asked after that
 
@@ -71,9 +69,7 @@ class Resets:
         metrics: Metrics,
         clock: Clock,
         lite: LiteNumbers,
-        peers: Peers = ALONE,
     ) -> None:
-        self._peers = peers
         self._offsets = offsets
         self._asking = asking
         self._metrics = metrics
@@ -100,14 +96,10 @@ class Resets:
             return None
         now = self._clock.monotonic()
         if self._told.get((reset.group, reset.topic, reset.time_ms), now) <= now:
-            notes: list[Note] = []
             for index, target in found.items():
                 key, local = table.entries[index]
-                waits = _Reset(local, target, now + KEPT_SECONDS, reset.time_ms)
                 place = reset.group, reset.topic, key["queueId"]
-                self._targets[place] = waits
-                notes.append((RESET, place, [local, target, waits.until, waits.time_ms]))
-            await self._peers.spread(notes)
+                self._targets[place] = _Reset(local, target, now + KEPT_SECONDS)
         log.info(
             "a reset goes back into the archive",
             extra={"group": reset.group, "topic": reset.topic, "queues": len(found)},
@@ -121,12 +113,10 @@ class Resets:
         table = self._table(notice.code, reset, notice.body)
         if table is None:
             return None
-        until = self._clock.monotonic() + KEPT_SECONDS
-        self._told[reset.group, reset.topic, reset.time_ms] = until
-        self._peers.tell(TOLD, (reset.group, reset.topic, reset.time_ms), until)
+        self._told[reset.group, reset.topic, reset.time_ms] = self._clock.monotonic() + KEPT_SECONDS
         for key, _ in table.entries[:MAX_QUEUES]:
             if type(queue_id := key.get("queueId")) is int:
-                self._over((reset.group, reset.topic, queue_id))
+                self._targets.pop((reset.group, reset.topic, queue_id), None)
         found = await self._targets_of(reset, table, connection)
         if not found:
             return None
@@ -184,8 +174,7 @@ class Resets:
         """The first reset answer of a queue, with the target. Never anything else than a reset."""
         if not self.meant(request.ext, answer):
             return None
-        known = self._targets[_key(request.ext)]
-        self._over(_key(request.ext))
+        known = self._targets.pop(_key(request.ext))
         low = min(known.target, number_field(answer.ext, "minOffset", default=known.target))
         numbers = {"nextBeginOffset": known.target, "minOffset": low}
         self._metrics.cold_answers.labels("reset", "moved").inc()
@@ -229,41 +218,9 @@ class Resets:
         if offset <= known.local:
             return
         if offset < known.committed:
-            self._over(_key(fields))
-        else:
-            self._peers.tell(STOOD, _key(fields), offset)
+            del self._targets[_key(fields)]
         known.committed = offset
         known.asked = None
-
-    def _over(self, place: tuple[str, str, int]) -> None:
-        """A queue has had its reset, as far as this is about it."""
-        if self._targets.pop(place, None) is not None:
-            self._peers.tell(RESET, place, None)
-            self._peers.tell(STOOD, place, None)
-
-    def hear_target(self, place: tuple[str, str, int], value: Sequence[float] | None) -> None:
-        """Another worker has a target, or no longer; one whose time this one's consumers were told themselves is none."""
-        if value is None:
-            self._targets.pop(place, None)
-            return
-        local, target, until, time_ms = value
-        group, topic, _ = place
-        if self._told.get((group, topic, int(time_ms)), 0.0) <= self._clock.monotonic():
-            self._targets[place] = _Reset(int(local), int(target), until, int(time_ms))
-
-    def hear_stood(self, place: tuple[str, str, int], offset: int | None) -> None:
-        """Another worker was vouched for a position of the group."""
-        known = self._targets.get(place)
-        if known is not None and offset is not None and offset > known.committed:
-            known.committed = offset
-            known.asked = None
-
-    def hear_told(self, group: str, topic: str, time_ms: int, until: float) -> None:
-        """Consumers of another worker were told the reset themselves: what the operator's answer left here is void."""
-        self._told[group, topic, time_ms] = until
-        for place in [place for place, known in self._targets.items() if known.time_ms == time_ms]:
-            if place[:2] == (group, topic):
-                self._targets.pop(place)
 
     def _known(self, fields: Mapping[str, str]) -> _Reset | None:
         if not self._targets:

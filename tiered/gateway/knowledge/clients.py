@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from cachetools import LRUCache
 
 from tiered.codec.remoting.codes import TAG, RequestCode
 from tiered.fetch.base import ReaderId
-from tiered.gateway.knowledge.peers import ALONE, GROUP, Peers
 from tiered.gateway.ports import ConnectionInfo
 from tiered.metrics import Metrics
 
@@ -60,8 +59,7 @@ class _Client:
 class Clients:
     """Subscriptions by group and topic, as brokers keep them, and the clients behind connections."""
 
-    def __init__(self, metrics: Metrics, peers: Peers = ALONE) -> None:
-        self._peers = peers
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._groups: LRUCache[str, _Group] = LRUCache(MAX_GROUPS_BYTES, lambda group: group.size)
         self._clients: LRUCache[int, _Client] = LRUCache(MAX_CONNECTIONS)
@@ -81,21 +79,14 @@ class Clients:
             client.groups[name] = broadcast
             known = self._groups.get(name)
             if short and not subscriptions:
-                if known is not None and known.broadcast is not broadcast:
+                if known is not None:
                     known.broadcast = broadcast
-                    self._tell(name, known)
                 continue
-            group = self._subscribed(name, broadcast, subscriptions)
-            if known is None or (known.broadcast, known.subscriptions) != (broadcast, group.subscriptions):
-                self._tell(name, group)
+            self._subscribed(name, broadcast, subscriptions)
         self._clients[connection.number] = client
         return [self.reader(connection, name) for name in client.groups]
 
-    def told(self, name: str, broadcast: bool, subscriptions: dict[str, Subscription]) -> None:
-        """A client of another worker has said what its group wants."""
-        self._subscribed(name, broadcast, subscriptions)
-
-    def _subscribed(self, name: str, broadcast: bool, subscriptions: dict[str, Subscription]) -> _Group:
+    def _subscribed(self, name: str, broadcast: bool, subscriptions: dict[str, Subscription]) -> None:
         """What a group wants from now on; of each topic the newer of what is known and what comes."""
         known = self._groups.get(name)
         for topic, subscription in (known.subscriptions if known is not None else {}).items():
@@ -107,12 +98,6 @@ class Clients:
             self._groups[name] = group
         else:
             self._groups.pop(name, None)
-        return group
-
-    def _tell(self, name: str, group: _Group) -> None:
-        """Let other workers know: pulls of a group may come by other connections than its heartbeats (a Proxy's do)."""
-        said = [[topic, *astuple(told)] for topic, told in group.subscriptions.items()]
-        self._peers.tell(GROUP, (name,), [group.broadcast, said])
 
     def forgets(self, body: bytes | memoryview) -> bool:
         """Whether a heartbeat leaves out subscriptions that are not known here, so that the client must be asked for them."""

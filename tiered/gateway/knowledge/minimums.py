@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from tiered.codec.remoting.codes import number_field
-from tiered.gateway.knowledge.peers import ALONE, MINIMUM, Peers
 
 MAX_QUEUES = 262_144
 
@@ -13,8 +12,7 @@ MAX_QUEUES = 262_144
 class Minimums:
     """The broker's own minimum offsets, as its answers told them last; beyond ``MAX_QUEUES`` the oldest news goes."""
 
-    def __init__(self, peers: Peers = ALONE) -> None:
-        self._peers = peers
+    def __init__(self) -> None:
         # Numbers as answers write them, so that they are compared as they come.
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
 
@@ -27,12 +25,6 @@ class Minimums:
 
     def learn(self, topic: str, queue_id: int, offset: int) -> None:
         """The broker said that its queue begins at ``offset``."""
-        if self._known.get((topic, str(queue_id))) != str(offset):
-            self._peers.tell(MINIMUM, (topic, queue_id), offset)
-        self.told(topic, queue_id, offset)
-
-    def told(self, topic: str, queue_id: int, offset: int) -> None:
-        """The broker said so, to this worker or to another one."""
         key = topic, str(queue_id)
         self._known[key] = str(offset)
         self._known.move_to_end(key)

@@ -9,7 +9,6 @@ from cachetools import LRUCache
 from tiered.codec.remoting.codes import parse_pop_starts, text_field
 from tiered.codec.remoting.frame import Command
 from tiered.gateway.knowledge.minimums import Minimums
-from tiered.gateway.knowledge.peers import ALONE, POP, Peers
 from tiered.metrics import Metrics
 
 log = logging.getLogger("tiered.gateway")
@@ -20,16 +19,10 @@ MAX_GROUPS = 16_384
 class PopWatch:
     """POP answers as evidence: a broker that skips messages for a POP group still names the position it began at."""
 
-    def __init__(self, minimums: Minimums, metrics: Metrics, peers: Peers = ALONE) -> None:
-        self._peers = peers
+    def __init__(self, minimums: Minimums, metrics: Metrics) -> None:
         self._minimums = minimums
         self._metrics = metrics
         self._told: LRUCache[tuple[str, str, int], int] = LRUCache(MAX_GROUPS)
-
-    def told(self, group: str, topic: str, queue_id: int, minimum: int) -> None:
-        """Another worker has counted it."""
-        key = group, topic, queue_id
-        self._told[key] = max(minimum, self._told.get(key, -1))
 
     def look(self, request: Command, answer: Command) -> None:
         """Count a skip that this answer shows. ``Invalid`` if its fields make no sense."""
@@ -46,7 +39,6 @@ class PopWatch:
                 continue
             skipped = minimum - max(start.offset, self._told.get(key, 0))
             self._told[key] = minimum
-            self._peers.tell(POP, key, minimum)
             self._metrics.gateway_pop_skips.inc()
             self._metrics.gateway_pop_skipped_messages.inc(skipped)
             log.warning(

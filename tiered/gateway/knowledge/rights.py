@@ -8,24 +8,18 @@ to the topic, is evidence that the key may read it. Requests without a key come 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 
 from cachetools import LRUCache
 
 from tiered.clock import Clock
 from tiered.codec.remoting.codes import PULL_LOOKED, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import Command
-from tiered.errors import Unavailable
 from tiered.gateway.knowledge.clients import subscribed_topics
-from tiered.gateway.knowledge.peers import ALONE, GRANT, Peers
 from tiered.gateway.ports import clipped
 from tiered.gateway.reply import reply
 
 GRANT_SECONDS = 120.0
 """How long evidence counts: rights may be taken away. Clients send a heartbeat every 30 seconds."""
-
-AGAIN_SECONDS = 30.0
-"""The same evidence is told to other workers at most this often."""
 
 MAX_GRANTS = 65_536
 MAX_NAME = 255
@@ -44,14 +38,10 @@ _CHECKED: Mapping[int, frozenset[int]] = {
 class Rights:
     """Evidence by key and topic. ``believes``: a setting does without. On the event loop only."""
 
-    def __init__(self, clock: Clock, *, believes: bool, peers: Peers = ALONE) -> None:
-        self._peers = peers
+    def __init__(self, clock: Clock, *, believes: bool) -> None:
         self._clock = clock
         self._believes = believes
         self._granted: LRUCache[tuple[str, str], float] = LRUCache(MAX_GRANTS)  # until when
-        self._shared: LRUCache[tuple[str, str], float] = LRUCache(
-            MAX_GRANTS
-        )  # the last that others were told
 
     def learn(self, request: Command, answer: Command) -> None:
         """The broker has answered: what does that show?"""
@@ -67,13 +57,6 @@ class Rights:
         for topic in topics:
             if 0 < len(topic) <= MAX_NAME and not topic.startswith(_OWN_RULES):
                 self._granted[key, topic] = until
-                if until - self._shared.get((key, topic), 0.0) >= AGAIN_SECONDS:
-                    self._shared[key, topic] = until
-                    self._peers.tell(GRANT, (key, topic), until)
-
-    def told(self, key: str, topic: str, until: float) -> None:
-        """Another worker has seen the evidence. All of them have one clock: the machine's, since it was started."""
-        self._granted[key, topic] = max(until, self._granted.get((key, topic), 0.0))
 
     def may_read(self, fields: Mapping[str, str], topic: str) -> bool:
         """Whether archived messages of ``topic`` may go to the client that sent ``fields``."""
@@ -81,17 +64,6 @@ class Rights:
         if not key or self._believes:
             return True
         return self._granted.get((key, topic), 0.0) > self._clock.monotonic()
-
-    async def shown(self, fields: Mapping[str, str], topic: str) -> bool:
-        """``may_read``, but *no* only once all that the other workers were shown is known here.
-
-        A client's connections lead to several workers: what it has shown to one counts for its next question to another.
-        """
-        if self.may_read(fields, topic):
-            return True
-        with suppress(Unavailable):  # a worker that says nothing shows nothing
-            await self._peers.caught_up()
-        return self.may_read(fields, topic)
 
 
 def unproven(answer: Command, topic: str) -> Command:

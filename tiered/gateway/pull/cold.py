@@ -130,7 +130,7 @@ class Pulls:
                 raise
             raise Unavailable("a pull cannot be answered", cause=error) from error
         unchecked = request.code == RequestCode.LITE_PULL_MESSAGE  # by brokers; the other pull is
-        if unchecked and why is not Why.DOUBT and not await self._rights.shown(request.ext, pull.topic):
+        if unchecked and why is not Why.DOUBT and not self._rights.may_read(request.ext, pull.topic):
             return None if why is Why.PREFER else self._unproven(answer, pull)
         try:
             subscription = self._filters.subscription(pull)

@@ -60,7 +60,7 @@ class LitePulls:
         unchecked = (
             request.code == RequestCode.LITE_PULL_MESSAGE
         )  # by brokers, and no evidence is kept of such topics
-        if unchecked and not await self._rights.shown(request.ext, pull.topic):
+        if unchecked and not self._rights.may_read(request.ext, pull.topic):
             self._unchecked.count("pull", Lacking.RIGHTS)
             return None
         try:
