@@ -15,6 +15,7 @@ from tiered.archive.log.identity import ArchiveIdentity, read_identity
 from tiered.clock import ManualClock
 from tiered.errors import Conflict, Corrupt, Denied, Invalid, NotFound, Refused, Unavailable
 from tiered.provider import probe as probing
+from tiered.provider import s3answers
 from tiered.provider.base import Fetched, Provider
 from tiered.provider.memory import MemoryProvider
 from tiered.provider.probe import probe, require_promises
@@ -288,6 +289,47 @@ def test_a_listing_that_begins_again_at_every_page_ends(
     with fake.bent(bend), pytest.raises(Unavailable, match="the same page"):
         list(provider.list("", limit=most))
     assert len(fake.asked) - before == 6
+
+
+@pytest.mark.parametrize("shown", ["", "ab", "ba"])
+def test_a_listing_with_ever_new_tokens_ends(
+    fake: FakeS3, s3: S3Provider, monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
+    """Pages without keys for ever, or pages that take turns; also of uploads."""
+    monkeypatch.setattr(s3answers, "MOST_EMPTY", 20)
+    root, row, more = "ListBucketResult", "Contents", "NextContinuationToken"
+
+    def bend(request: Request, act: Callable[[], Answer]) -> Answer:
+        number = len(fake.asked)
+        rows = "".join(
+            f"<{row}><Key>root/{key}</Key><Size>1</Size><UploadId>{number}</UploadId></{row}>"
+            for key in shown[number % 2 :][:1]
+        )
+        return xml(f"<{root}>{rows}<IsTruncated>true</IsTruncated><{more}>{number:09d}</{more}></{root}>")
+
+    for ask in (s3.list, s3.unfinished):
+        before = len(fake.asked)
+        with fake.bent(bend), pytest.raises(Unavailable, match="listing"):
+            list(ask(""))
+        assert len(fake.asked) - before <= 20
+        root, row, more = "ListMultipartUploadsResult", "Upload", "NextKeyMarker"
+
+
+def test_empty_pages_that_end_are_a_listing(fake: FakeS3, s3: S3Provider) -> None:
+    fake.objects.put("root/a", [b"1"])
+
+    def bend(request: Request, act: Callable[[], Answer]) -> Answer:
+        begun = len(fake.asked)
+        if begun < last:
+            token = f"<NextContinuationToken>{begun}</NextContinuationToken>"
+            return xml(f"<ListBucketResult><IsTruncated>true</IsTruncated>{token}</ListBucketResult>")
+        return xml(
+            "<ListBucketResult><Contents><Key>root/a</Key><Size>1</Size></Contents></ListBucketResult>"
+        )
+
+    last = len(fake.asked) + 10
+    with fake.bent(bend):
+        assert [found.key for found in s3.list("")] == ["a"]
 
 
 @pytest.mark.parametrize("token", [{}, {"NextContinuationToken": "t"}])

@@ -28,12 +28,12 @@ from tiered.provider.deleting import BATCH_KEYS, delete_each, deletes_one_by_one
 from tiered.provider.naming import check_key, check_prefix, check_range
 from tiered.provider.s3answers import (
     ForeignAnswer,
+    Pages,
     StoreAnswers,
     of_range,
     require_listed,
     require_no_bytes,
     require_object,
-    require_progress,
 )
 from tiered.provider.s3client import (
     Boto3Error,
@@ -169,16 +169,13 @@ class S3Provider:
         arguments: dict[str, Any] = {"Prefix": self._root + check_prefix(prefix)}
         if start_after is not None:
             arguments["StartAfter"] = self._root + start_after
-        remaining, before = limit, None
+        remaining, pages = limit, Pages("Contents", "NextContinuationToken")
         while remaining is None or remaining > 0:
             page_keys = PAGE_KEYS if remaining is None else min(PAGE_KEYS, remaining)
             page = self._call("list", prefix, "list_objects_v2", MaxKeys=page_keys, **arguments)
             date_ms = self._date_ms(page)
             entries = page.get("Contents", ())
-            token = self._next(prefix, page, "Contents", "NextContinuationToken", arguments)
-            if entries and entries[0]["Key"] == before:  # it would be listed for ever
-                self._raise("list", prefix, ForeignAnswer("the same page of a listing again"))
-            before = entries[0]["Key"] if entries else before
+            token = self._next(prefix, pages, page, arguments)
             for entry in entries:
                 yield Stored(
                     entry["Key"][len(self._root) :],
@@ -244,9 +241,10 @@ class S3Provider:
     def unfinished(self, prefix: str) -> Iterator[UnfinishedUpload]:
         """See ``Uploads.unfinished``. One request per 1,000."""
         arguments: dict[str, Any] = {"Prefix": self._root + check_prefix(prefix)}
+        pages = Pages("Uploads", "NextKeyMarker")
         while True:
             page = self._call("list", prefix, "list_multipart_uploads", MaxUploads=PAGE_KEYS, **arguments)
-            after = self._next(prefix, page, "Uploads", "NextKeyMarker", arguments)
+            after = self._next(prefix, pages, page, arguments)
             for entry in page.get("Uploads", ()):
                 yield UnfinishedUpload(entry["Key"][len(self._root) :], entry["UploadId"])
             if after is None:
@@ -275,11 +273,11 @@ class S3Provider:
     # --- requests
 
     def _next(
-        self, prefix: str, page: Mapping[str, Any], rows: str, name: str, asked: Mapping[str, Any]
+        self, prefix: str, pages: Pages, page: Mapping[str, Any], asked: Mapping[str, Any]
     ) -> str | None:
         """Where the next page begins, of a listing that is the store's; ``None``: there is none."""
         try:
-            return require_progress(page, rows, name, asked)
+            return pages.following(page, asked)
         except ForeignAnswer as error:
             self._raise("list", prefix, error)
 

@@ -36,6 +36,8 @@ _EMPTY = ("DeleteObject", "AbortMultipartUpload", "HeadObject", "HeadBucket")
 """What is answered without a body: by who names the request alone."""
 _BUILT_ON = (200, 204, 206, 404)
 """What says that something happened, or is not there."""
+MOST_EMPTY = 1000
+"""Pages of a listing that may be empty, one after another: a store that passes over what was deleted answers with such."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -176,6 +178,29 @@ def require_progress(page: Mapping[str, Any], rows: str, name: str, asked: Mappi
     if not following or following == asked.get(name.removeprefix("Next")):
         raise ForeignAnswer(f"a page of a listing with more behind it, and no new {name}")
     return following
+
+
+class Pages:
+    """The pages of one listing: ``following`` is where the next one begins, as of ``require_progress``; ``ForeignAnswer`` also
+    where they begin again, or are empty for ever, whatever they say of what follows. ``rows``, ``name``: in each page."""
+
+    def __init__(self, rows: str, name: str) -> None:
+        self._rows, self._name = rows, name
+        self._first: object = None
+        self._last, self._empty = "", 0
+
+    def following(self, page: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
+        found = require_progress(page, self._rows, self._name, asked)
+        entries = page.get(self._rows, ())
+        self._empty = 0 if entries else self._empty + 1
+        if self._empty >= MOST_EMPTY:
+            raise ForeignAnswer(f"{MOST_EMPTY} empty pages of a listing, and more behind them")
+        if entries:
+            first = entries[0]["Key"], entries[0].get("UploadId")
+            if first == self._first or first[0] < self._last:
+                raise ForeignAnswer("the same page of a listing again, or one before it")
+            self._first, self._last = first, entries[-1]["Key"]
+        return found
 
 
 def _root(body: bytes | None) -> str:
