@@ -9,7 +9,7 @@ import gzip
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tests.kit.fakes3 import Answer, Bend, Request, error
+from tests.kit.fakes3 import Answer, Bend, Request, error, xml
 
 PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
 """What a portal says to everybody."""
@@ -134,6 +134,11 @@ def http10(request: Request, act: Act) -> Answer:
     return replace(act(), version="HTTP/1.0", close=True)
 
 
+def unlisted(request: Request, act: Act) -> Answer:
+    """Listings without a key, whatever lies there; all else is true."""
+    return xml("<ListBucketResult></ListBucketResult>") if request.verb == "list" else act()
+
+
 FORBIDDEN = (
     "AccessDenied",
     "SignatureDoesNotMatch",
@@ -162,6 +167,7 @@ LIES: dict[str, Bend] = {
     "chunked garbage": garbage,
     "gzip": zipped,
     "HTTP/1.0": http10,
+    "empty listing": unlisted,
 }
 """Every lie of the matrix but the stale listing, which has a memory (``Stale``)."""
 

@@ -184,6 +184,24 @@ MUTANTS = (
         "tests/scenes/test_sealed_head.py::test_that_row_group_is_refused_by_name_and_all_others_are_read",
     ),
     Mutant(
+        "tiered/archive/rewrite/retention.py",
+        "    if not holds or not sinks:\n",
+        "    if False:\n",
+        "tests/unit/test_holds.py::test_a_look_takes_holds_and_clocks_first",
+    ),
+    Mutant(
+        "tiered/archive/rewrite/floor.py",
+        "        if head.floor and not kept:",
+        "        if False:",
+        "tests/scenes/test_collection.py::test_shards_stay_where_the_listing_has_no_checkpoint_at_or_above_the_floor",
+    ),
+    Mutant(
+        "tiered/sink/book.py",
+        "self._read.keys() - listed.keys():",
+        "():",
+        "tests/unit/test_sink_book.py::test_a_sink_that_is_not_listed_any_more_is_not_removed",
+    ),
+    Mutant(
         "tiered/archive/read/hollow.py",
         "if item.length > there)",
         "if item.length < there)",

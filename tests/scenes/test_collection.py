@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,7 @@ from tiered.archive.log.maintenance import OwnKeys
 from tiered.archive.rewrite import collection
 from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, orphans
 from tiered.archive.rewrite.collection import Collection, figures, look, said
+from tiered.archive.rewrite.floor import Shelf
 from tiered.archive.rewrite.removal import removable
 from tiered.archive.rewrite.retention import Retention
 from tiered.archive.state.view import ArchiveState
@@ -518,6 +521,20 @@ def test_a_walk_over_the_bucket_keeps_nothing_of_what_it_meets() -> None:
         tracemalloc.stop()
         assert listed.objects == count
     assert peaks[1] < peaks[0] + 200_000
+
+
+def test_shards_stay_where_the_listing_has_no_checkpoint_at_or_above_the_floor() -> None:
+    """The floor is the number of a checkpoint: such a listing lacks what is there, and the shards that it names."""
+    provider, shelf = MemoryProvider("", ManualClock()), Shelf()
+    provider.put(KEYS.shard(1, b"s" * 16), [b"shard"])
+    reader: Any = SimpleNamespace(provider=provider, keys=KEYS)
+    own: Any = SimpleNamespace(checkpoints=SimpleNamespace(made=lambda _: False), in_hand=lambda _: False)
+    named = []
+    for floor in (0, 5):
+        head = SimpleNamespace(floor=floor, epoch=3)
+        state: Any = SimpleNamespace(head=lambda head=head: head, is_retired=lambda _: False)
+        named.append(len(list(shelf.unneeded(reader, state, own))))
+    assert (named, shelf.unread) == ([1, 0], KEYS.checkpoint(5))
 
 
 def test_a_fold_that_changes_while_collection_is_planned_is_planned_on_as_of_one_moment(small: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -14,8 +15,8 @@ from tiered.archive.rewrite.policy import LegalHold
 from tiered.archive.rewrite.retention import look
 from tiered.archive.rewrite.storetime import aged_commit
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Corrupt, Invalid, NotFound, Refused
-from tiered.provider.base import Fetched
+from tiered.errors import Conflict, Corrupt, Invalid, NotFound, Refused, Unavailable
+from tiered.provider.base import Fetched, Stored
 from tiered.provider.wrap import Wrapped
 from tiered.settings import Retain
 
@@ -107,6 +108,13 @@ class Timeless(Wrapped):
         return Fetched(found.data, found.object_length, found.date_ms, None)
 
 
+class Unlisted(Wrapped):
+    """A store that gives every key and lists none."""
+
+    def list(self, *_: object, **__: object) -> Iterator[Stored]:
+        return iter(())
+
+
 def test_a_look_takes_holds_and_clocks_first(tmp_path: Path) -> None:
     with scene(tmp_path) as s:
         archive(s, 6)
@@ -135,6 +143,10 @@ def test_a_look_takes_holds_and_clocks_first(tmp_path: Path) -> None:
         held = look(reader, state, settings, s.clock)
         assert held is not None
         assert not held.plan.trims
+        reader.provider = Unlisted(s.provider)
+        with pytest.raises(Unavailable, match="lists nothing"):
+            look(reader, state, settings, s.clock)
+        reader.provider = s.provider
         late = ManualClock(s.clock.now_ms() + 301_000)
         with pytest.raises(Refused, match="too far apart"):
             look(reader, state, settings, late)

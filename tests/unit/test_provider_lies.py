@@ -82,6 +82,7 @@ NOT_SEEN = {
     ("swallowed", "delete"): "deletions look again",
     ("short", "head"): "nothing is built on the length alone",
     ("wrong length", "head"): "nothing is built on the length alone",
+    ("empty listing", "list"): "what is not listed is asked for before it counts as gone",
 }
 """What no answer can show, and who sees it."""
 

@@ -11,7 +11,7 @@ from tests.kit.assemble import KEYS
 from tiered.archive.keys import SINK_PREFIX
 from tiered.archive.standing import SINK, put_order
 from tiered.clock import ManualClock
-from tiered.errors import Conflict, Corrupt, NotFound
+from tiered.errors import Conflict, Corrupt, NotFound, Unavailable
 from tiered.provider.memory import MemoryProvider
 from tiered.sink.book import MAX_SINKS, SinkBook, SinkRewind
 from tiered.sink.order import SinkOrder
@@ -71,6 +71,21 @@ def test_of_two_that_were_made_at_one_moment_the_first_counts(
     assert [stored.sink_id for stored in other.sinks()] == [first.sink_id]
     other.change("orders", 10, os.urandom, paused=True)
     assert [stored.sink_id for stored in other.sinks()] == [first.sink_id]
+
+
+def test_a_sink_that_is_not_listed_any_more_is_not_removed(
+    book: SinkBook, provider: MemoryProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing deletes an order: a listing without it is a store's that lists no more what it has."""
+    made = book.add(ORDERS, 5, os.urandom)
+    with monkeypatch.context() as patch:
+        patch.setattr(provider, "list", lambda *_, **__: iter(()))
+        with pytest.raises(Unavailable, match="does not list"):
+            book.sinks()
+    assert book.sinks() == [made]
+    for stored in list(provider.list(KEYS.key(SINK_PREFIX))):
+        provider.delete(stored.key)
+    assert book.sinks() == [], "somebody took it away by hand"
 
 
 def test_sinks_are_bounded(book: SinkBook) -> None:

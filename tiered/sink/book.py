@@ -7,12 +7,13 @@ What was read once is not read again, so a look costs one listing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tiered.archive.keys import ArchiveKeys
 from tiered.archive.standing import SINK, Order, drop_order, list_orders, put_order, read_order
-from tiered.errors import Conflict, Corrupt, NotFound, did_you_mean
+from tiered.errors import Conflict, Corrupt, NotFound, Unavailable, did_you_mean
 from tiered.provider.base import Provider
 from tiered.sink.kinds import SinkPlace
 from tiered.sink.order import SinkOrder
@@ -192,17 +193,22 @@ class SinkBook:
 
     def _orders(self) -> list[Order]:
         """Those that are not dropped."""
-        there = [
-            order_id
-            for order_id, dropped in list_orders(self._provider, self._keys, SINK).items()
-            if not dropped
-        ]
+        listed = list_orders(self._provider, self._keys, SINK)
+        for order_id in self._read.keys() - listed.keys():  # nothing deletes an order
+            self._require_gone(self._keys.key(SINK.order_path(order_id)))
+        there = [order_id for order_id, dropped in listed.items() if not dropped]
         self._read = {
             order_id: self._read.get(order_id)
             or read_order(self._provider, self._keys, self._archive_id, SINK, order_id)
             for order_id in there
         }
         return list(self._read.values())
+
+    def _require_gone(self, key: str) -> None:
+        """``Unavailable`` for an order that is there and was not listed: the listing is not to be believed."""
+        with suppress(NotFound):
+            self._provider.head(key)
+            raise Unavailable("the store does not list a sink's order that is there", key=key)
 
     def _put(self, order_id: bytes, made: StoredSink) -> None:
         fields: dict[str, Any] = {

@@ -133,6 +133,16 @@ def _require_the_stores(provider: Provider, key: str, data: bytes) -> None:
         )  # fmt: skip
 
 
+def require_listing(provider: Provider, keys: ArchiveKeys) -> None:
+    """``Unavailable`` unless a listing has archive.json: what it shows nothing of may be there all the same."""
+    if next(iter(provider.list(keys.identity, limit=1)), None) is None:
+        raise Unavailable(
+            "the store lists nothing of an archive that is there",
+            key=keys.identity, url=provider.url, found="no object",
+            hint="find out what answers listings in the store's place",
+        )  # fmt: skip
+
+
 def kept_identity(provider: Provider, keys: ArchiveKeys) -> ArchiveIdentity | None:
     """The archive's identity; ``None`` where nothing of an archive is there.
 

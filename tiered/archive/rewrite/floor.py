@@ -136,6 +136,9 @@ class Shelf:
                 kept.append(stored.key)
             elif not state.is_retired(path):
                 yield path
+        if head.floor and not kept:  # the floor is a checkpoint's: the listing does not have what is there
+            self.unread = reader.keys.checkpoint(head.floor)
+            return
         named = self._read(reader, kept)
         if named is None:
             return

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Protocol
 
 from tiered.archive.log.flush import Flush
+from tiered.archive.log.identity import require_listing
 from tiered.archive.log.maintenance import Done, Figures, Outlook, Turn, WithoutMessages
 from tiered.archive.log.planned import Place
 from tiered.archive.log.reader import LogReader
@@ -86,7 +87,7 @@ def look(
     """What retention would do to ``state`` now, ``most`` trims of it; ``None`` if settings and broker keep everything for ever.
 
     ``required``: sinks that it waits for. ``Refused`` where clocks are apart, or the store has none; ``Corrupt`` where a hold
-    or a sink's order, ``Unavailable`` where the broker's word cannot be read.
+    or a sink's order, ``Unavailable`` where the broker's word cannot be read, or the store lists nothing at all.
     """
     head = state.head()
     if head is None:
@@ -96,8 +97,10 @@ def look(
     said = broker.says(settings, lambda: kept_topics(state.view), now_ms)
     if policy_from(settings, broker=said).forever:
         return None
-    policy = policy_from(settings, holds_in_force(provider, keys, head.archive_id), said)
-    policy = replace(policy, sinks=tuple(required()))
+    holds, sinks = holds_in_force(provider, keys, head.archive_id), tuple(required())
+    if not holds or not sinks:
+        require_listing(provider, keys)
+    policy = replace(policy_from(settings, holds, said), sinks=sinks)
     moment = Moment(now_ms(), aged_commit(reader, head, settings.min_age_ms))
     return RetentionRun(plan_retention(state, policy, moment, most=most), policy, moment)
 
