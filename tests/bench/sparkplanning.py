@@ -2,8 +2,8 @@
 nothing.
 
 python -m tests.bench.sparkplanning URL KIND [OPTION=VALUE ...]: one, as JSON. KIND ``batch``, or ``stream``: the plan of a
-batch of the last commits, after one of everything; or what a job does before it reads an object: ``estimate``, ``profile``,
-``audit`` (what each task is to check); or ``queues``: the table of that name.
+batch of the last commits, after one of everything; or what a job does before it reads an object: ``profile``, ``audit``
+(what each task is to check); or ``queues``: the table of that name.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from tiered.provider import open as opening
 from tiered.provider.open import open_provider
 from tiered.settings import Store
 from tiered_jobs.audit.check import shares
-from tiered_jobs.estimate import codecs
-from tiered_jobs.estimate.stats import stats_of
 from tiered_jobs.profile import facts
 from tiered_spark.columns import message_schema
 from tiered_spark.datasource import MessageReader
@@ -81,13 +79,6 @@ def _told(url: str, kind: str, words: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _estimate(options: Options) -> None:
-    snapshots = open_snapshots(options)
-    stats = [stats_of(one) for one in snapshots]
-    for _ in codecs._chosen(snapshots, sum(one.raw for one in stats), 64):
-        pass
-
-
 def _profile(options: Options) -> None:
     nothing = np.zeros(0, np.int64)
     setattr(facts, "_of_object", lambda *_: (nothing, nothing, nothing))  # noqa: B010 - objects are not there
@@ -105,9 +96,7 @@ def _queues(options: Options) -> None:
             pass
 
 
-JOBS: dict[str, Callable[[Options], None]] = {
-    "estimate": _estimate, "profile": _profile, "audit": _audit, "queues": _queues,
-}  # fmt: skip
+JOBS: dict[str, Callable[[Options], None]] = {"profile": _profile, "audit": _audit, "queues": _queues}
 
 
 def main(url: str, kind: str, *words: str) -> int:

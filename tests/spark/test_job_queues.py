@@ -32,13 +32,10 @@ from tiered.codec.record.consumequeue import CQ_WIRE_DTYPE, UNIT_BYTES
 from tiered.model import MessageQueue
 from tiered_jobs.audit.check import shares
 from tiered_jobs.audit.store import store_differences
-from tiered_jobs.estimate import codecs
-from tiered_jobs.estimate.stats import stats_of
 from tiered_jobs.profile import facts as facts_module
 from tiered_jobs.profile.facts import gather
 from tiered_spark import loss, plan, snapshot
 from tiered_spark.datasource import MetadataReader
-from tiered_spark.groups import GROUP_BYTES
 from tiered_spark.loss import warn_of_gaps
 from tiered_spark.options import Options, parse_options
 from tiered_spark.plan import ScanPartition, partitions, wanted_runs
@@ -85,31 +82,6 @@ def known(found: Snapshot) -> tuple[list[QueueState], list[RunState], list[GapSt
     """By the slow walks."""
     state = found.view.state
     return list(state.queues()), list(state.runs_all()), list(state.gaps())
-
-
-def test_an_estimate(opened: Snapshot, request: pytest.FixtureRequest) -> None:
-    _, runs, _ = known(opened)
-    sizes = [run.flat_end - run.first_flat_offset for run in runs]
-    of_object: Counter[object] = Counter()
-    for run, size in zip(runs, sizes, strict=True):
-        of_object[run.object] += size
-    request.getfixturevalue("as_arrays")
-    stats = stats_of(opened)
-    assert stats.messages == sum(run.end - run.start for run in runs)
-    assert stats.raw == sum(sizes)
-    assert stats.scan_gets == sum(1 + -(-size // GROUP_BYTES) for size in of_object.values())
-    low, high = min(run.min_store_time for run in runs), max(run.max_store_time for run in runs)
-    assert stats.message_span == high - low
-    ends = np.cumsum(sizes)
-    for count in (1, 7, 64):
-        wanted = [
-            runs[int(np.searchsorted(ends, stats.raw * (2 * n + 1) // (2 * count), side="right"))]
-            for n in range(count)
-        ]
-        # Runs are of one block here.
-        assert list(codecs._chosen([opened], stats.raw, count)) == [
-            (opened, run.object, run.first_block) for run in wanted
-        ]
 
 
 def test_what_a_profile_knows_of_topics(

@@ -66,7 +66,7 @@ VERBS: Mapping[str, str] = {
     "sink": "Destinations that the log is replicated to, without losing a message.",
     "repair": "Repair damaged or lost commits from what is left of them.",
     "maintain": "Merge small runs now; a daemon does it by itself.",
-    "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare, estimate.",
+    "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare.",
     "config": "Show, check or generate settings.",
     "doctor": "Check everything a daemon needs, with a fix for each problem.",
     "gen": "Write a broker-format store for demos and tests.",

@@ -58,7 +58,7 @@ def command(
     prices: Annotated[
         Path | None,
         typer.Option(
-            "--prices", metavar="FILE", help="What your store charges, as tiered spark estimate reads it."
+            "--prices", metavar="FILE", help="What your store charges: a table in TOML (deploy/costs.md)."
         ),
     ] = None,
     sets: SetValues = None,

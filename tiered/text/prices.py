@@ -13,29 +13,19 @@ from typing import Any
 from tiered.errors import Invalid, NotFound, did_you_mean
 
 _REQUIRED = ("storage_gb_month", "put_per_1000", "get_per_1000")
-_OPTIONAL = {
-    "retrieval_gb": 0.0, "egress_gb": 0.0, "minimum_days": 0.0, "minimum_object_bytes": 0.0, "bytes_per_gb": float(1 << 30),
-}  # fmt: skip
-_TEXTS = ("title", "source", "date")
+_OPTIONAL = ("minimum_object_bytes", "bytes_per_gb")
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a store charges, in one currency: a GB kept for a month, 1000 requests, a GB read, a GB that leaves the region; and
-    the least time and size that it charges for."""
+    """What a store charges, in one currency: a GB kept for a month, 1000 requests; and the least size that it charges for."""
 
     name: str
     storage_gb_month: float
     put_per_1000: float
     get_per_1000: float
-    retrieval_gb: float = 0.0
-    egress_gb: float = 0.0
-    minimum_days: float = 0.0
     minimum_object_bytes: float = 0.0
     bytes_per_gb: float = float(1 << 30)
-    title: str = ""
-    source: str = ""
-    date: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +35,6 @@ class PriceTable:
     file: str
     currency: str
     stores: dict[str, Price]
-
-    def only(self, names: str) -> list[Price]:
-        """Those that are named, joined with commas; all for ``*``. ``Invalid`` names one that is not there."""
-        if names == "*":
-            return list(self.stores.values())
-        found = []
-        for name in filter(None, (part.strip() for part in names.split(","))):
-            if name not in self.stores:
-                raise Invalid(
-                    "--stores names a store that the price table does not have", found=name, file=self.file,
-                    hint=did_you_mean(name, self.stores, "there are: "),
-                )  # fmt: skip
-            found.append(self.stores[name])
-        if not found:
-            raise Invalid(
-                "--stores names none", found=repr(names), hint=did_you_mean("", self.stores, "there are: ")
-            )
-        return found
 
 
 def read_prices(path: Path | None) -> PriceTable:
@@ -104,17 +76,14 @@ def _price(file: str, store: str, values: object) -> Price:
     if not isinstance(values, Mapping):
         raise _wrong(file, f"store.{store}", values, "a table of prices", f"[store.{store}]")
     given: dict[str, Any] = {}
-    known = (*_REQUIRED, *_OPTIONAL, *_TEXTS)
+    known = (*_REQUIRED, *_OPTIONAL)
     for key, value in values.items():
         where = f"store.{store}.{key}"
         if key not in known:
             raise _wrong(file, where, value, "a known key", did_you_mean(key, known, "there are: "))
-        if key in _TEXTS:
-            if not isinstance(value, str):
-                raise _wrong(file, where, value, "text", f'{key} = "…"')
-        elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             raise _wrong(file, where, value, "a number from 0", f"{key} = 0.01")
-        elif key == "bytes_per_gb" and value not in (10**9, 1 << 30):
+        if key == "bytes_per_gb" and value not in (10**9, 1 << 30):
             raise _wrong(file, where, value, "1000000000 or 1073741824", f"{key} = 1073741824")
         given[key] = value
     for key in _REQUIRED:

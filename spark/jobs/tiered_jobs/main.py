@@ -31,7 +31,6 @@ JOBS: Mapping[str, str] = {
     "compare": "Two archives, or two time ranges: missing, extra, different; exit code 1 on a difference.",
     "kafka_compare": "A sink's Kafka topics against the archive: lost, doubled, changed; exit code 1 on a difference.",
     "backfill": "A sink's history given by executors through the sink's driver; the daemon's sink goes on where it ends.",
-    "estimate": "What retention, sealing and codec choices would cost, from the archive's own statistics.",
 }
 
 EXIT_INTERRUPTED = 130

@@ -1,1 +1,0 @@
-"""What an archive would cost. ``job.py`` is where it begins."""
