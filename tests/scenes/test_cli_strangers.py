@@ -14,7 +14,8 @@ import pytest
 
 from tests.kit.command import Done, archive_once, tiered
 from tests.kit.pipeline import Crafted
-from tiered.cli.main import EXIT_CODES, EXIT_UNEXPECTED
+from tiered.cli.verbs import EXIT_CODES
+from tiered.errors import EXIT_UNEXPECTED
 
 HOSTILE = ("N" * 127, "a%b%2Fc", "Ünï✓", "..", "x/../y", "%RETRY%g", "-flag", "\u202eevil", "a\nb", "a b")
 OF_A_TOPIC = (

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tiered.cli import main as cli
+from tiered.cli import verbs
 from tiered.cli.spark import REGISTERED
 from tiered.errors import Conflict, Corrupt, Fenced, Invalid, NotFound, Refused, TieredError, Unavailable
 from tiered.version import __version__
@@ -46,11 +47,11 @@ def test_help_names_every_exit_code(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
     text = " ".join(out.split())
-    for number, meaning in cli.EXIT_CODES.items():
+    for number, meaning in verbs.EXIT_CODES.items():
         assert f"{number} {meaning}" in text
     assert "gen" in text
     kinds = (TieredError, Invalid, Refused, Unavailable, NotFound, Conflict, Fenced, Corrupt)
-    assert {kind.exit_code for kind in kinds} <= set(cli.EXIT_CODES)
+    assert {kind.exit_code for kind in kinds} <= set(verbs.EXIT_CODES)
 
 
 @pytest.mark.parametrize("words", [(), ("config",), ("replay",)])
@@ -58,16 +59,24 @@ def test_a_line_that_ends_before_a_verb_is_answered_with_help(run: Run, words: t
     code, out, err = run(*words)
     assert (code, err) == (0, "")
     assert out == run(*words, "--help")[1]
-    assert "Commands:" in out
+    assert ("Commands:" if words else "Everyday:") in out
+    assert "..." not in out.replace("[ARGS]...", ""), "summaries are whole"
 
 
-@pytest.mark.parametrize("verb", [*cli.VERBS, "config print", "replay status"])
+@pytest.mark.parametrize("verb", [*verbs.VERBS, "config print", "replay status"])
 def test_the_help_of_every_verb_names_debug(run: Run, verb: str) -> None:
     if verb == "spark":  # a job has its own flags
         return
     code, out, _ = run(*verb.split(), "--help")
     assert code == 0
     assert "--debug" in out
+
+
+def test_help_before_a_verb_is_its_help(run: Run) -> None:
+    assert run("help", "verify") == run("verify", "--help")
+    assert "tiered verify --archive s3://my-bucket/rocketmq --deep" in run("help", "verify")[1]
+    assert run("help") == run("--help")
+    assert set(verbs.EXAMPLES) == set(verbs.VERBS)
 
 
 def test_version(run: Run) -> None:

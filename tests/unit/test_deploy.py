@@ -15,7 +15,8 @@ import typer
 import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
-from tiered.cli.main import VERBS, build
+from tiered.cli.main import build
+from tiered.cli.verbs import VERBS
 from tiered.daemon.checks import check, check_doors
 from tiered.daemon.config import load, walk
 from tiered.daemon.doors import SILENT_SECONDS

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import typer
 
-from tiered.cli.main import VERBS, build
+from tiered.cli.main import build
+from tiered.cli.verbs import EXAMPLES, VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -66,6 +67,13 @@ def wrong(line: str) -> str | None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_command_lines_of_a_page_are_understood(page: Path) -> None:
     assert [(line, found) for line in lines(page) if (found := wrong(line))] == []
+
+
+@pytest.mark.parametrize("verb", EXAMPLES)
+def test_the_example_of_a_verb_is_understood(verb: str) -> None:
+    line = f"tiered {EXAMPLES[verb]}"
+    assert line.split()[1] == verb
+    assert wrong(line) is None
 
 
 def test_lines_are_found_and_wrong_ones_are_named() -> None:

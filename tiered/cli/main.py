@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import re
-import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Annotated, Any
 
@@ -21,82 +20,16 @@ import typer
 from tiered.cli.completion import VARIABLE, answer, words_so_far
 from tiered.cli.entry import EXIT_INTERRUPTED
 from tiered.cli.stdout import drop_stdout, unwritten
+from tiered.cli.verbs import EXIT_NO_READER, VERBS, SubverbGroup, VerbGroup, example
 from tiered.daemon.config import environment
-from tiered.errors import (
-    EXIT_INCOMPLETE,
-    EXIT_UNEXPECTED,
-    Conflict,
-    Corrupt,
-    Fenced,
-    Invalid,
-    NotFound,
-    Refused,
-    TieredError,
-    Unavailable,
-    did_you_mean,
-    exit_code,
-)
+from tiered.errors import Invalid, did_you_mean, exit_code
 from tiered.stderr import settle
 from tiered.text.commandline import check_values
 from tiered.text.speaker import speaker
 from tiered.version import __version__
 
-VERBS: Mapping[str, str] = {
-    "run": "Archive a broker: the daemon.",
-    "gateway": "Let consumers read old offsets: sits in front of name server and brokers.",
-    "serve": "Read the archive for gateways: a read node, without broker and disk.",
-    "nodes": "Read nodes that have announced themselves, and what they say.",
-    "placement": "Which read node busy queues have by predicted load; --publish tells gateways.",
-    "status": "Lag, offsets and health of one archive.",
-    "topics": "Archived topics.",
-    "queues": "Archived queues with their offsets.",
-    "gaps": "Messages that are lost for good: when, why and of which queues.",
-    "groups": "Offsets of the broker's subscription groups beside what is archived.",
-    "read": "Messages of a queue, as table, JSON or the broker's own bytes.",
-    "query": "Find messages by key, message id or time.",
-    "replay": "Send archived messages to a POP group that missed them; list what it is owed.",
-    "verify": "Check an archive; --deep re-reads every byte.",
-    "scrub": "What the daemon's walks over the bucket found; --once looks now.",
-    "retain": "What retention takes from queues, and why.",
-    "gc": "What nothing refers to any more, and what waits to be deleted.",
-    "kv": "Keys and values over a broker's log: put, get, compare-and-set.",
-    "hold": "Legal holds: what retention must not take.",
-    "key": "Keys of an encrypted archive: make, list, wrap again.",
-    "table": "Tables of other engines (Iceberg) over the sealed files.",
-    "sink": "Destinations that the log is replicated to, without losing a message.",
-    "repair": "Repair damaged or lost commits from what is left of them.",
-    "maintain": "Merge small runs now; a daemon does it by itself.",
-    "spark": "Jobs on the archive by Spark: pipeline, profile, trace, audit, compare.",
-    "config": "Show, check or generate settings.",
-    "doctor": "Check everything a daemon needs, with a fix for each problem.",
-    "gen": "Write a broker-format store for demos and tests.",
-    "completion": "A script for the shell that completes verbs and flags.",
-}
-
 _UNKNOWN_VERB = re.compile(r"No such command '(.*?)'")
 NO_VERB = "tiered --help lists the verbs"
-EXIT_NO_READER = 128 + signal.SIGPIPE
-
-EXIT_CODES: Mapping[int, str] = {
-    0: "success",
-    TieredError.exit_code: "damage found, or a general error",
-    Invalid.exit_code: "input or settings are wrong",
-    Refused.exit_code: "declined, because a guarantee would be lost",
-    Unavailable.exit_code: "store, broker or disk does not answer, or refuses: try again",
-    NotFound.exit_code: "queue, offset, key or file is not there",
-    Conflict.exit_code: "another writer created it first",
-    Fenced.exit_code: "another writer owns the archive",
-    Corrupt.exit_code: "bytes are not what their checksum or format says; "
-    "of run --once: the commitlog is damaged, the rest is archived",
-    EXIT_INCOMPLETE: "of sink verify: no difference found, and not all could be compared",
-    EXIT_UNEXPECTED: "a bug: --debug shows the traceback",
-    EXIT_INTERRUPTED: "interrupted",
-    EXIT_NO_READER: "the reader of standard output went away",
-}
-
-
-def _epilog() -> str:
-    return "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 
 
 def build(args: Sequence[str]) -> typer.Typer:
@@ -108,7 +41,7 @@ def build(args: Sequence[str]) -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        epilog=_epilog(),
+        cls=VerbGroup,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
@@ -152,9 +85,10 @@ def _register(app: typer.Typer, verb: str) -> None:
     module = importlib.import_module(f"tiered.cli.{verb}")
     group = getattr(module, "app", None)
     if group is not None:
-        app.add_typer(group, name=verb, short_help=VERBS[verb])
+        app.add_typer(group, name=verb, cls=SubverbGroup, short_help=VERBS[verb], epilog=example(verb))
     else:
-        app.command(verb, short_help=VERBS[verb], **getattr(module, "SETTINGS", {}))(module.command)
+        settings = {"epilog": example(verb), **getattr(module, "SETTINGS", {})}
+        app.command(verb, short_help=VERBS[verb], **settings)(module.command)
 
 
 def _version(asked: bool) -> None:
@@ -173,9 +107,12 @@ def _root(
 
 
 def main(argv: Sequence[str] | None = None, *, imported: Callable[[], None] = lambda: None) -> int:
-    """Run one command; returns its exit code (``EXIT_CODES``). ``imported`` is called when the verb's modules are there."""
+    """Run one command; returns its exit code (``verbs.EXIT_CODES``). ``imported`` is called when the verb's modules
+    are there."""
     words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
+    if words[:1] == ["help"]:
+        words, end = [*words[1:], "--help"], len(words)
     debug, as_json = "--debug" in words[:end], "--json" in words[:end]
     words = [word for number, word in enumerate(words) if word != "--debug" or number >= end]
     usage = NO_VERB
