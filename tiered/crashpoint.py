@@ -84,13 +84,6 @@ class TablePoint(IntEnum):
     AFTER_TABLE = 502  # its catalog has the commit, of which there may be several
 
 
-class ProjectionPoint(IntEnum):
-    """In the order in which a projection by key is left in the bucket; no number is also another point's."""
-
-    BEFORE_PROJECTION = 601  # complete on the local disk, nothing put
-    AFTER_PROJECTION = 602  # the projection up, those before it not given up
-
-
 class MetadataPoint(IntEnum):
     """In the order in which a local store is written, first one with a log and then one without; no number is also another
     point's."""
@@ -125,15 +118,7 @@ class SinkPoint(IntEnum):
 
 
 Point = (
-    CrashPoint
-    | ReplayPoint
-    | AgeingPoint
-    | SealPoint
-    | TablePoint
-    | ProjectionPoint
-    | MetadataPoint
-    | ScrubPoint
-    | SinkPoint
+    CrashPoint | ReplayPoint | AgeingPoint | SealPoint | TablePoint | MetadataPoint | ScrubPoint | SinkPoint
 )
 Hook = Callable[[Point], None]
 _hooks: list[Hook] = []

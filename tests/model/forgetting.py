@@ -100,7 +100,7 @@ class Follower(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who names a generation by its number (a plan, a projection, a position): with the record that it began with."""
+    """Who names a generation by its number (a plan, a position): with the record that it began with."""
 
     generation: int = 0
     began: int = 0

@@ -12,7 +12,7 @@ _FIGURES = "tests/unit/test_status_figures.py"
 _CACHE = "tests/unit/test_commit_cache.py"
 _GROWING = "tests/unit/test_store_growing.py"
 _LISTING = "tests/unit/test_listing.py"
-_LOOKS_AGAIN = "tests/scenes/test_projection_histories.py -k looks_again"
+_LOOKS_AGAIN = "tests/scenes/test_compaction_histories.py"
 
 MUTANTS = (
     Mutant(
@@ -155,9 +155,9 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/store/compactedpages.py",
-        "        if behind > most or byte_count > MOST_BYTES:\n",
-        "        if byte_count > MOST_BYTES:\n",
-        "tests/scenes/test_gateway_compacted.py::test_what_a_projection_does_not_know_is_bounded",
+        "    if known.bytes > MOST_BYTES:\n",
+        "    if False:\n",
+        "tests/scenes/test_gateway_compacted.py::test_what_is_read_for_a_page_is_bounded",
     ),
     Mutant(
         "tiered/store/compactedpages.py",
@@ -173,7 +173,7 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/archive/read/verify.py",
-        "        self._besides(report, limit, deep=deep)\n",
+        "        self._besides(report, limit)\n",
         "",
         "tests/scenes/test_verify_besides.py",
     ),
@@ -206,12 +206,6 @@ MUTANTS = (
         "if item.length > there)",
         "if item.length < there)",
         "tests/scenes/test_cli_gaps.py::test_messages_inside_commits_that_others_stand_for_are_told_as_lost",
-    ),
-    Mutant(
-        "tiered/archive/read/besides.py",
-        "            for _ in projection.entries() if deep else ():\n",
-        "            for _ in ():\n",
-        "tests/scenes/test_verify_besides.py::test_each_bit_of_a_projection_is_compared",
     ),
     Mutant(
         "tiered/store/compacted.py",

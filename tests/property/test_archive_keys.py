@@ -25,13 +25,11 @@ from tiered.archive.keys import (
     TableKey,
     build,
     parse,
-    projection_key,
     segment_key,
     split_key,
 )
 from tiered.archive.names import decode_name, encode_name, topic_folder
 from tiered.errors import Invalid
-from tiered.model import MessageQueue
 
 SEQ = st.integers(0, 2**63 - 1)
 ID = st.binary(min_size=16, max_size=16)
@@ -41,16 +39,7 @@ IDENTITIES: st.SearchStrategy[Identity] = st.one_of(
     st.builds(CheckpointKey, SEQ),
     st.builds(
         ObjectKey,
-        st.sampled_from([a for a in Area if a not in (Area.SEGMENT, Area.PROJECTION)]),
-        st.integers(0, 10**10 - 1),
-        ID,
-    ),
-    st.builds(
-        projection_key,
-        st.builds(
-            MessageQueue, st.text(st.characters(codec="utf-8"), max_size=90), st.integers(0, 2**31 - 1)
-        ),
-        SEQ,
+        st.sampled_from([a for a in Area if a is not Area.SEGMENT]),
         st.integers(0, 10**10 - 1),
         ID,
     ),

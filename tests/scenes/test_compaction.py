@@ -16,13 +16,12 @@ import pytest
 
 from tests.kit.archiveedits import Edits
 from tests.kit.command import archive_once, tiered
-from tests.kit.fetchscene import ORDERS, Scene, scene
+from tests.kit.fetchscene import ORDERS, SETTLED_SECONDS, Scene, scene
+from tests.kit.keyed import compacted, folded, send_keyed, view_of
 from tests.kit.merging import merge_all
-from tests.kit.pipeline import Crafted
-from tests.kit.projecting import send_keyed
+from tests.kit.pipeline import INNER_BATCH, Crafted
 from tests.kit.sealing import after_midnight, seal_all
 from tiered.archive.read.compaction import KEY_ENTRY, CompactedQueue, KeyEntries, newest_messages
-from tiered.archive.read.view import View
 from tiered.errors import Unavailable
 from tiered.model import MessageQueue
 
@@ -45,17 +44,6 @@ def expected(made: Scene, first: int = 0) -> list[tuple[int, bytes]]:
         if key.strip() and message.queue_offset + owned > first:
             newest[key] = message.queue_offset, raw, bool(message.body)
     return sorted((offset, raw) for offset, raw, lives in newest.values() if lives)
-
-
-def view(made: Scene) -> View:
-    """The archive as it is now."""
-    log = made.daemon.log
-    return View(log.proven().head(), made.state, made.objects(), log.reader)
-
-
-def compacted(made: Scene, memory_bytes: int, queue: MessageQueue = ORDERS) -> list[tuple[int, bytes]]:
-    found = CompactedQueue(view(made), queue, memory_bytes=memory_bytes)
-    return [pair for offsets in found.offsets() for pair in found.records(offsets)]
 
 
 @pytest.mark.parametrize("memory_bytes", MEMORY)
@@ -82,6 +70,17 @@ def test_what_retention_took_no_longer_counts(small: Scene) -> None:
     assert compacted(small, 4096) == expected(small, 97)
 
 
+def test_a_trim_inside_an_inner_batch_counts_from_there(small: Scene) -> None:
+    inner = {"KEYS": "batch", "INNER_NUM": "4"}
+    small.broker.send("Orders", 0, b"many", sys_flag=INNER_BATCH, properties=inner)
+    small.broker.send("Orders", 0, b"last", properties={"KEYS": "last"})
+    small.daemon.settle(SETTLED_SECONDS)
+    for first in (2, 3):
+        Edits(small).trim(ORDERS, first)
+        assert len(compacted(small)) == 2
+        assert compacted(small) == folded(small)
+
+
 def test_files_are_gone_afterwards_and_messages_without_a_key_are_counted(
     small: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +88,7 @@ def test_files_are_gone_afterwards_and_messages_without_a_key_are_counted(
     directory.mkdir()
     send_keyed(small, random.Random(9), 400, 400)
     monkeypatch.setattr(tempfile, "tempdir", None)
-    found = CompactedQueue(view(small), ORDERS, memory_bytes=2048, directory=str(directory))
+    found = CompactedQueue(view_of(small), ORDERS, memory_bytes=2048, directory=str(directory))
     offsets = found.offsets()
     first = next(offsets)
     assert any(directory.iterdir()), "more than there was room for"
@@ -112,7 +111,7 @@ def test_the_outcome_has_its_room_before_it_is_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    found = CompactedQueue(view(small), ORDERS, memory_bytes=8, directory=str(tmp_path))
+    found = CompactedQueue(view_of(small), ORDERS, memory_bytes=8, directory=str(tmp_path))
     with pytest.raises(Unavailable, match="the disk is full"):
         list(found.offsets())
     assert len(asked) == 1

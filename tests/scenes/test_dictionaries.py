@@ -11,8 +11,8 @@ import pytest
 
 from tests.kit.assemble import assemble
 from tests.kit.fetchscene import SETTLED_SECONDS, Scene, scene
+from tests.kit.keyed import view_of
 from tests.kit.merging import merge_all
-from tests.kit.projecting import view_of
 from tests.kit.scrubbing import Scrubbing, flip, overwrite, stored_bytes
 from tests.kit.sealing import after_midnight, all_rows, seal_all
 from tiered.archive.fold import logedits

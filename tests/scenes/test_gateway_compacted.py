@@ -16,33 +16,30 @@ from tests.kit.assemble import AtOnce
 from tests.kit.fetchscene import ORDERS, Scene, scene
 from tests.kit.gatewaydesk import at_default_level
 from tests.kit.httpscene import serving
-from tests.kit.projecting import folded, project_all, projecting, send_keyed
+from tests.kit.keyed import folded, send_keyed
 from tests.kit.readstore import reader_follower
 from tiered.archive.read.compaction import CompactedQueue
 from tiered.codec.record.message import decode_message
-from tiered.settings import MIB, Compaction, Settings
+from tiered.settings import MIB, Settings
 from tiered.store import compactedpages
 from tiered.store.compactedpages import KEPT_SECONDS
 from tiered.store.messages import MessageStore
 
 PATH = "/v1/topics/Orders/queues/0/compacted"
-FEW = Compaction(min_messages=20, renew_percent=25)
-"""What may come behind a projection: 40 messages, or half as many as there are keys."""
 
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[Scene]:
-    """300 messages of 40 keys, projected."""
+    """300 messages of 40 keys."""
     with scene(tmp_path) as made:
         send_keyed(made, random.Random(1), 300, 40)
-        project_all(made, projecting(made, messages=10_000))
         yield made
 
 
 @contextmanager
-def pages(made: Scene, compaction: Compaction = FEW, memory_bytes: int = MIB) -> Iterator[Any]:
+def pages(made: Scene, memory_bytes: int = MIB) -> Iterator[Any]:
     """The pages over a reader of its own; its clock is the scene's."""
-    settings = Settings(compaction=compaction)
+    settings = Settings()
     follower = reader_follower(made.provider, made.clock, made.metrics, fetch=settings.fetch)
     follower.open()
     store = MessageStore(settings, follower, AtOnce(), made.clock, made.metrics)
@@ -112,33 +109,19 @@ def test_a_queue_is_decided_once_for_all_its_pages(keyed: Scene, monkeypatch: py
         assert len(decided) == 2
 
 
-def test_what_a_projection_does_not_know_is_bounded(keyed: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page does not read a queue from its beginning, nor gigabytes behind a projection: it says what would help."""
-    send_keyed(keyed, random.Random(4), 60, 40)
+def test_what_is_read_for_a_page_is_bounded(keyed: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page does not read gigabytes, nor keep more keys than there is memory for: it says what would help."""
+    known = keyed.state.queue(ORDERS)
+    assert known is not None
     with pages(keyed) as served:
+        monkeypatch.setattr(compactedpages, "MOST_BYTES", known.bytes - 1)
         error = served.json(PATH, status=409)["error"]
-        assert (error["expected"], error["topic"]) == ("at most 40 messages and 268435456 bytes", "Orders")
-        assert "compaction.topics" in error["fix"]
-        project_all(keyed, projecting(keyed, messages=10_000))
-        keyed.clock.advance(10)
+        assert (error["found"], error["topic"]) == (f"{known.bytes} bytes", "Orders")
+        assert "tiered read --compacted" in error["fix"]
+        monkeypatch.setattr(compactedpages, "MOST_BYTES", known.bytes)
         assert read_on(served, 100)[0] == wanted(keyed)
-    with pages(keyed, Compaction(min_messages=1, renew_percent=0)) as served:
-        assert read_on(served, 100)[0] == wanted(keyed)  # nothing came since
-        send_keyed(keyed, random.Random(4), 1, 40)
-        keyed.clock.advance(10)
-        monkeypatch.setattr(compactedpages, "MOST_BYTES", 10)
-        assert "and 10 bytes" in served.json(PATH, status=409)["error"]["expected"]
-    with pages(keyed, memory_bytes=100) as served:
-        monkeypatch.setattr(compactedpages, "MOST_BYTES", MIB)
+    with pages(keyed, memory_bytes=len(wanted(keyed)) * 8 - 1) as served:
         assert "fetch.compact_bytes" in served.json(PATH, status=409)["error"]["fix"]
-
-
-def test_a_small_queue_needs_no_projection(tmp_path: Path) -> None:
-    """Nobody makes one of it."""
-    with scene(tmp_path) as made:
-        send_keyed(made, random.Random(5), 40 - 10, 9)
-        with pages(made) as served:
-            assert read_on(served, 4)[0] == wanted(made) != []
 
 
 def test_what_went_while_pages_are_read(keyed: Scene) -> None:
@@ -159,7 +142,7 @@ def test_what_went_while_pages_are_read(keyed: Scene) -> None:
 
 def test_a_queue_whose_end_was_lost_and_written_anew(keyed: Scene) -> None:
     """It ends where it did, in its old generation, and is decided anew all the same: what was decided is of other messages."""
-    with pages(keyed, Compaction(min_messages=1000, renew_percent=25)) as served:
+    with pages(keyed) as served:
         first, before = served.json(f"{PATH}?count=2"), keyed.state.queue(ORDERS)
         rewind(keyed, keyed.broker.sent[-1][0])
         after = keyed.state.queue(ORDERS)

@@ -12,8 +12,8 @@ from tests.kit.archiveedits import start_again
 from tests.kit.assemble import KEYS
 from tests.kit.encryption import encrypting
 from tests.kit.fetchscene import Scene, scene
+from tests.kit.keyed import send_keyed, view_of
 from tests.kit.merging import AtOnceTurn
-from tests.kit.projecting import project_all, projecting, send_keyed, view_of
 from tests.kit.scrubbing import overwrite, paths
 from tiered.archive.care.look import look
 from tiered.archive.care.mend import Mend
@@ -58,7 +58,7 @@ NOT_FROM_A_COPY = {
 }
 MISSED = {"IdentityKey", "CommitKey", Area.DATA, Area.SHARD, Area.DATAKEY}
 """Whatever names these says that they are lost."""
-LEFT = {"RepairKey", "CheckpointKey", Area.PROJECTION, "KeyValueKey", "BackfillKey"}
+LEFT = {"RepairKey", "CheckpointKey", "KeyValueKey", "BackfillKey"}
 """Made anew, given up by law, or beside a sound commit: that one of them is gone is nothing to mend."""
 
 
@@ -78,7 +78,6 @@ def fill(made: Scene) -> None:
     log = made.daemon.log
     archive_id, chance, ids = log.reader.identity.archive_id, random.Random(1), iter(range(1, 100))
     send_keyed(made, chance, 120, 10)
-    project_all(made, projecting(made))
     start_again(made)
     send_keyed(made, chance, 40, 10)
     log = made.daemon.log

@@ -12,8 +12,8 @@ import pytest
 from tests.kit.aged import BAND_BYTES
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import Scene, scene
+from tests.kit.keyed import view_of
 from tests.kit.merging import merge_all, spread
-from tests.kit.projecting import view_of
 from tests.kit.scrubbing import flip
 from tests.kit.sealing import after_midnight, seal_all
 from tests.scenes.test_mend import Mending, needed, uncollected_gone

@@ -11,8 +11,8 @@ import pytest
 
 from tests.kit.assemble import KEYS
 from tests.kit.fetchscene import Scene, scene
-from tests.kit.projecting import project_all, projecting, send_keyed, stored_projections, view_of
-from tests.kit.scrubbing import flip, overwrite, stored_bytes
+from tests.kit.keyed import send_keyed, view_of
+from tests.kit.scrubbing import flip
 from tiered.archive.keys import HOLD_PREFIX, TABLE_PREFIX, Area
 from tiered.archive.read.verify import Report, Verifier
 from tiered.archive.rewrite.holds import add_hold, drop_hold
@@ -24,7 +24,6 @@ from tiered.table.orders import EMBEDDED, KeptTables, add_tables
 def made(tmp_path: Path) -> Iterator[Scene]:
     with scene(tmp_path) as found:
         send_keyed(found, random.Random(1), 120, 10)
-        project_all(found, projecting(found))
         archive_id = found.daemon.log.reader.identity.archive_id
         for number, name in enumerate(("case", "old")):
             hold = LegalHold(name, "Orders", 0, 10)
@@ -42,21 +41,7 @@ def verify(made: Scene, *, deep: bool = False) -> Report:
 def test_they_are_counted_and_sound(made: Scene) -> None:
     report = verify(made, deep=True)
     assert report.damage == []
-    assert report.projections == len(stored_projections(made)) >= 1
     assert report.orders == 3
-
-
-def test_each_bit_of_a_projection_is_compared(made: Scene) -> None:
-    path = stored_projections(made)[0]
-    length = len(stored_bytes(made.provider, path))
-    for position in (0, length // 3, length // 2, length - 1):
-        whole = flip(made.provider, path, position)
-        (found,) = verify(made, deep=True).damage
-        assert found.key == KEYS.key(path)
-        assert "no message is missing" in found.detail
-        overwrite(made.provider, path, whole)
-    flip(made.provider, path, length - 1)
-    assert [found.key for found in verify(made).damage] == [KEYS.key(path)], "the head without --deep too"
 
 
 @pytest.mark.parametrize("prefix", [HOLD_PREFIX, TABLE_PREFIX])
@@ -90,6 +75,7 @@ def test_each_folder_of_objects_is_listed_once(made: Scene, monkeypatch: pytest.
 
     monkeypatch.setattr(view.log.provider, "list", counted, raising=False)
     assert Verifier(view).run(deep=True).sound
-    assert {area: asked[KEYS.prefix(area)] for area in (Area.DATA, Area.SEGMENT, Area.PROJECTION)} == {
-        Area.DATA: 1, Area.SEGMENT: 1, Area.PROJECTION: 1,
-    }  # fmt: skip
+    assert {area: asked[KEYS.prefix(area)] for area in (Area.DATA, Area.SEGMENT)} == {
+        Area.DATA: 1,
+        Area.SEGMENT: 1,
+    }

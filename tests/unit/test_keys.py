@@ -19,13 +19,11 @@ from tiered.archive.keys import (
     SegmentKey,
     build,
     parse,
-    projection_key,
     segment_key,
     split_key,
 )
 from tiered.archive.names import decode_name, encode_name, topic_folder
 from tiered.errors import Invalid
-from tiered.model import MessageQueue
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff").bytes
 UUID_TEXT = "00112233-4455-6677-8899-aabbccddeeff"
@@ -46,10 +44,6 @@ DAY = date(2024, 2, 29)
         ),
         (ObjectKey(Area.SHARD, 3, ID), f"shard/0000000003-{UUID_TEXT}"),
         (ObjectKey(Area.CONFIG, 10**10 - 1, ID), f"config/9999999999-{UUID_TEXT}"),
-        (
-            projection_key(MessageQueue("Orders", 3), 12, 5, ID),
-            f"projection/da2f7d9bf46e4586/00000000000000000012-0000000005-{UUID_TEXT}",
-        ),
         (ProbeKey(ID), f"probe/{UUID_TEXT}"),
         (RepairKey(7, ID), f"repair/00000000000000000007-{UUID_TEXT}"),
     ],
@@ -99,10 +93,7 @@ def test_keys_of_a_broker() -> None:
         f"data/1-{UUID_TEXT}",
         f"topic/0000000001-{UUID_TEXT}",
         f"probe/.{UUID_TEXT}",
-        f"projection/0000000001-{UUID_TEXT}",
-        f"projection/0123456789abcdef/00000000000000000001-{UUID_TEXT}",
-        f"projection/0123456789ABCDEF/00000000000000000001-0000000001-{UUID_TEXT}",
-        f"projection/0123456789abcdef/09223372036854775808-0000000001-{UUID_TEXT}",
+        f"other/0123456789abcdef/00000000000000000001-0000000001-{UUID_TEXT}",
         f"data//0000000001-{UUID_TEXT}",
         f"segment/0000000001-{UUID_TEXT}",
         f"segment/topic=a/day=2024-02-30/0000000001-{UUID_TEXT}.parquet",

@@ -15,7 +15,6 @@ class Area(Enum):
     SHARD = "shard"  # checkpoint shards
     CONFIG = "config"  # snapshots of the broker's own config
     DATAKEY = "datakey"  # wrapped keys of an encrypted archive
-    PROJECTION = "projection"  # the newest message of each key of a queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,6 @@ class SegmentKey(ObjectKey):
 
     folder: str
     day: date
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectionKey(ObjectKey):
-    """A projection by key. ``folder`` is its queue's (``queue_folder``), ``seq`` the commit that it was made at."""
-
-    folder: str
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)

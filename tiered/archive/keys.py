@@ -29,16 +29,13 @@ from tiered.archive.keykinds import (
     OrderKey,
     PlacementKey,
     ProbeKey,
-    ProjectionKey,
     RepairKey,
     SegmentKey,
     SinkKey,
     TableKey,
 )
 from tiered.archive.names import decode_name, encode_name, is_topic_folder, topic_folder
-from tiered.codec.checksum import xxh3_64
 from tiered.errors import Invalid
-from tiered.model import MessageQueue
 
 __all__ = [
     "BACKFILL_PREFIX",
@@ -71,16 +68,12 @@ __all__ = [
     "OrderKey",
     "PlacementKey",
     "ProbeKey",
-    "ProjectionKey",
     "RepairKey",
     "SegmentKey",
     "SinkKey",
     "TableKey",
     "build",
     "parse",
-    "projection_key",
-    "queue_folder",
-    "queue_hash",
     "segment_key",
     "split_key",
 ]
@@ -113,8 +106,6 @@ _OBJECT = re.compile(rf"(data|shard|config|datakey)/([0-9]{{10}})-({_UUID})")
 _SEGMENT = re.compile(
     rf"segment/topic=([^/]+)/day=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/([0-9]{{10}})-({_UUID})\.parquet"
 )
-_PROJECTION = re.compile(rf"projection/([0-9a-f]{{16}})/([0-9]{{20}})-([0-9]{{10}})-({_UUID})")
-_QUEUE = re.compile("[0-9a-f]{16}")
 _REPAIR = re.compile(rf"repair/([0-9]{{20}})-({_UUID})")
 _ORDER = re.compile(rf"(hold|table|sink|backfill)/({_UUID})(-dropped)?")
 _PROBE = re.compile(rf"probe/({_UUID})")
@@ -122,10 +113,6 @@ _LEASE = re.compile(r"lease/([^/]+)/([0-9]{20})")
 _PLACEMENT = re.compile(r"placement/([0-9]{20})")
 _BEAT = re.compile(rf"beat/([0-9]{{10}})-([0-9]{{20}})(?:-({_UUID}))?")
 _KEYVALUE = re.compile(rf"keyvalue/([0-9]{{15}})-({_UUID})/([0-9]{{6}}|manifest)")
-
-
-_FOLDERS = (Area.SEGMENT, Area.PROJECTION)
-"""Areas with folders of their own."""
 
 
 _ORDERS: dict[str, type[HoldKey | TableKey | SinkKey | BackfillKey]] = {
@@ -147,18 +134,11 @@ def build(identity: Identity) -> str:
         case SegmentKey(Area.SEGMENT, epoch, object_id, folder, day) if is_topic_folder(folder):
             _check_number("epoch", epoch, _MAX_EPOCH)
             return f"segment/topic={folder}/day={day.isoformat()}/{epoch:010d}-{_uuid(object_id)}.parquet"
-        case ProjectionKey(Area.PROJECTION, epoch, object_id, folder, seq) if _QUEUE.fullmatch(folder):
-            _check_number("epoch", epoch, _MAX_EPOCH)
-            _check_number("commit number", seq, _MAX_SEQ)
-            return f"projection/{folder}/{seq:020d}-{epoch:010d}-{_uuid(object_id)}"
-        case ObjectKey(area, epoch, object_id) if type(identity) is ObjectKey and area not in _FOLDERS:
+        case ObjectKey(area, epoch, object_id) if type(identity) is ObjectKey and area is not Area.SEGMENT:
             _check_number("epoch", epoch, _MAX_EPOCH)
             return f"{area.value}/{epoch:010d}-{_uuid(object_id)}"
         case ObjectKey():
-            raise Invalid(
-                "only a segment lies below topic and day, and only a projection below its queue",
-                found=repr(identity)[:200],
-            )
+            raise Invalid("a segment, and nothing else, lies below topic and day", found=repr(identity)[:200])
         case RepairKey(seq, commit_id):
             _check_number("commit number", seq, _MAX_SEQ)
             return f"{REPAIR_PREFIX}{seq:020d}-{_uuid(commit_id)}"
@@ -206,9 +186,6 @@ def parse(path: str) -> Identity | None:
         return ObjectKey(Area(found[1]), int(found[2]), UUID(found[3]).bytes)
     if found := _SEGMENT.fullmatch(path):
         return _segment(*found.groups())
-    if found := _PROJECTION.fullmatch(path):
-        seq, made_by = int(found[2]), (int(found[3]), UUID(found[4]).bytes)
-        return ProjectionKey(Area.PROJECTION, *made_by, found[1], seq) if seq <= _MAX_SEQ else None
     if found := _REPAIR.fullmatch(path):
         seq = int(found[1])
         return RepairKey(seq, UUID(found[2]).bytes) if seq <= _MAX_SEQ else None
@@ -233,21 +210,6 @@ def parse(path: str) -> Identity | None:
 def segment_key(topic: str, day: date, epoch: int, object_id: bytes) -> SegmentKey:
     """The key of a segment of messages of ``topic`` that were stored on ``day``."""
     return SegmentKey(Area.SEGMENT, epoch, object_id, topic_folder(topic), day)
-
-
-def projection_key(queue: MessageQueue, seq: int, epoch: int, object_id: bytes) -> ProjectionKey:
-    """The key of a projection of ``queue`` as it was at commit ``seq``."""
-    return ProjectionKey(Area.PROJECTION, epoch, object_id, queue_folder(queue), seq)
-
-
-def queue_folder(queue: MessageQueue) -> str:
-    """Where the projections of a queue lie: the XXH3-64 of its topic's UTF-8, a zero byte and its id in decimal digits."""
-    return f"{queue_hash(queue.topic.encode('utf-8', 'surrogateescape'), queue.queue_id):016x}"
-
-
-def queue_hash(topic: bytes, queue_id: int) -> int:
-    """``queue_folder`` as a number."""
-    return xxh3_64(b"%b\0%d" % (topic, queue_id))
 
 
 def _segment(folder: str, day: str, epoch: str, object_id: str) -> SegmentKey | None:

@@ -123,8 +123,7 @@ def command(
     """Messages of a queue in order. ``raw`` gives the broker's own records, byte for byte, physical offsets included; JSON is a
     line for each message.
 
-    --compacted reads the whole queue first, or what its projection in the archive does not know yet. It leaves out keys whose
-    newest message has no body, and messages without a key.
+    --compacted reads the whole queue first. It leaves out keys whose newest message has no body, and messages without a key.
 
     Store times within a queue may go back. Both times are turned into offsets, so a message stored between them that lies
     behind a later one is not shown, and one stored outside that lies between is.

@@ -150,7 +150,7 @@ def _tell(out: Output, report: Report, *, deep: bool, json: bool, as_of: int | N
         "repaired": report.repaired,
     }
     beside = {
-        "aliases": report.aliases, "projections": report.projections, "sink_maps": report.sink_maps, "orders": report.orders,
+        "aliases": report.aliases, "sink_maps": report.sink_maps, "orders": report.orders,
     }  # fmt: skip
     told.update({name: count for name, count in beside.items() if count})
     if as_of is not None:

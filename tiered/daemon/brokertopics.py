@@ -57,16 +57,6 @@ class BrokersTopics:
         }
         return replace(said, expired=frozenset(expired))
 
-    @property
-    def named(self) -> bool:
-        """Whether a broker's store directory is known."""
-        return bool(self._store_dir)
-
-    def compacted(self) -> Collection[str]:
-        """Topics of which the broker keeps the newest message of each key. ``Unavailable`` while its list cannot be read."""
-        table = self._lists.read()
-        return () if table is None else table.compacted()
-
     def deleted(self, topics: Collection[str]) -> Mapping[str, int | None]:
         """Of these topics those that the broker deleted, each with when that was noted first; ``None`` where it was not.
         ``Unavailable`` while its list cannot be read."""

@@ -30,7 +30,6 @@ from tiered.archive.rewrite.aliascare import AliasCare
 from tiered.archive.rewrite.collection import Collection
 from tiered.archive.rewrite.forgetting import Forget
 from tiered.archive.rewrite.merge import Merge, MergeOptions
-from tiered.archive.rewrite.projecting import Projecting, ProjectingOptions
 from tiered.archive.rewrite.retention import Retention
 from tiered.archive.rewrite.seal import Sealing, SealOptions
 from tiered.backoff import Backoff
@@ -99,10 +98,6 @@ def tasks_of(
         Sealing(commit_log, clock, seal, own_keys, damaged=damaged.objects),
         Retention(commit_log, clock, kept, broker, required=required),
         AliasCare(commit_log, clock, settings.maintenance.merge_interval_ms / 1000),
-        Projecting(
-            commit_log, clock, ProjectingOptions.of(settings), own_keys,
-            broker.compacted if settings.compaction.topic_attributes and broker.named else None, damaged=damaged.paths,
-        ),
         Collection(commit_log, clock, settings.gc, own_keys, weak, damaged=damaged.paths),
         Forget(commit_log, clock, kept, settings.gc.grace_ms, broker, opens_epoch=not archives),
         Tabling(commit_log, clock, settings),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tiered.settings.keeping import Compaction, Encryption, Gc, Retain, Scrub, Seal, Sinks, Tables
+from tiered.settings.keeping import Encryption, Gc, Retain, Scrub, Seal, Sinks, Tables
 from tiered.settings.option import GIB, KIB, MIB, ONE_DAY_MS, STARS, SettingsSection, check_value, shown
 from tiered.settings.reading import ConsumeQueue, Fetch, Gateway, Kv, Replay
 from tiered.settings.serving import Serve
@@ -35,7 +35,6 @@ __all__ = [
     "ONE_DAY_MS",
     "STARS",
     "Archive",
-    "Compaction",
     "ConsumeQueue",
     "Dispatch",
     "Encryption",
@@ -88,7 +87,6 @@ class Settings:
     replay: Replay = field(default_factory=Replay)
     seal: Seal = field(default_factory=Seal)
     retain: Retain = field(default_factory=Retain)
-    compaction: Compaction = field(default_factory=Compaction)
     gc: Gc = field(default_factory=Gc)
     encryption: Encryption = field(default_factory=Encryption)
     scrub: Scrub = field(default_factory=Scrub)

@@ -101,39 +101,6 @@ class Retain(SettingsSection):
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction(SettingsSection):
-    """Compaction by key: for topics that ask for it a projection says which messages are the newest of their keys, so that
-    tiered read --compacted reads only those and what came since. Messages stay as retention says."""
-
-    topics: tuple[str, ...] = option(
-        (),
-        "patterns of topics that ask for it: State, Prices*; each takes some 20 bytes a key in the archive",
-    )
-    topic_attributes: bool = option(
-        True, "whether topics ask for it by cleanup.policy=COMPACTION at the broker (5.x)"
-    )
-    interval_ms: int = ms(
-        600_000,
-        "pause between two looks for queues whose projection is to be made anew; longer leaves readers more to read",
-        1000,
-        30 * ONE_DAY_MS,
-    )
-    min_messages: int = option(
-        10_000,
-        "new messages of a queue below which its projection is not made anew; more leaves readers more to read",
-        low=1,
-        unit="messages",
-    )
-    renew_percent: int = option(
-        25,
-        "new messages, as a share of its keys, below which a projection is not made anew; less writes its keys more often",
-        low=0,
-        high=1000,
-        unit="%",
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Gc(SettingsSection):
     """Collection: deleting what nothing in the archive refers to any more."""
 

@@ -7,9 +7,8 @@ from itertools import chain
 
 import numpy as np
 
-from tiered.archive.read.compaction import CompactedQueue, straddling_offset
+from tiered.archive.read.compaction import CompactedQueue, archived_by, straddling_offset
 from tiered.archive.read.flatfile import RunReader
-from tiered.archive.read.projection import Projection, archived_by, newest_projection
 from tiered.archive.read.view import View
 from tiered.codec.types import Ints
 from tiered.errors import NotFound, Unavailable
@@ -57,23 +56,19 @@ class CompactedMessages:
 
     def _decide(self) -> tuple[DecidedMessages, Iterator[Ints]]:
         view = self._follower.ready()
-        projection = newest_projection(view, self._queue)
-        return decided_at(
-            view, self._queue, projection, memory_bytes=self._memory_bytes, progress=self._progress
-        )
+        return decided_at(view, self._queue, memory_bytes=self._memory_bytes, progress=self._progress)
 
 
 def decided_at(
     view: View,
     queue: MessageQueue,
-    projection: Projection | None,
     *,
     memory_bytes: int,
     progress: Callable[[int], None] = lambda offsets: None,
 ) -> tuple[DecidedMessages, Iterator[Ints]]:
     """What is kept of a queue at the commit of a view: how to read it, and its offsets, some at a time. What has to be read to
     know that is read by then."""
-    found = CompactedQueue(view, queue, memory_bytes=memory_bytes, projection=projection, progress=progress)
+    found = CompactedQueue(view, queue, memory_bytes=memory_bytes, progress=progress)
     offsets = found.offsets()
     first = next(offsets, None)
     return DecidedMessages(view, queue, found), offsets if first is None else chain((first,), offsets)

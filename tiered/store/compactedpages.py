@@ -1,33 +1,31 @@
-"""Pages of the newest messages of their keys, for readers that ask for a few at a time (DESIGN.md, "Compaction by key", N6)."""
+"""Pages of the newest messages of their keys, for readers that ask for a few at a time (DESIGN.md, "Compaction by key", N2)."""
 
 from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from cachetools import LRUCache
 
-from tiered.archive.read.projection import Projection, newest_projection
-from tiered.archive.read.view import View
 from tiered.archive.state.values import QueueState
 from tiered.clock import Clock
 from tiered.codec.types import Ints
 from tiered.errors import BadRequest, NotFound
 from tiered.model import CompactedPage, MessageQueue
-from tiered.settings import MIB, Compaction
+from tiered.settings import MIB
 from tiered.store.compacted import DecidedMessages, decided_at, records_of
 from tiered.store.follower import Follower
 
 KEPT_SECONDS = 60.0
 """What was decided for one page is good for others so long, also if there is more by then."""
 
-BEHIND = 2
-"""How much more than makes maintenance renew a projection may have come since: it needs some time for that."""
-
 MOST_BYTES = 256 * MIB
-"""Of records behind the projection that are read for one page."""
+"""Of a queue whose pages are answered: all its records are read for the first one."""
+
+TIERED_READ = "tiered read --compacted reads any queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +42,9 @@ class CompactedPages:
     commits: a key that got a newer message meanwhile comes once more, further on, and none is left out.
     """
 
-    def __init__(
-        self, follower: Follower, clock: Clock, compaction: Compaction, *, memory_bytes: int
-    ) -> None:
+    def __init__(self, follower: Follower, clock: Clock, *, memory_bytes: int) -> None:
         self._follower, self._clock = follower, clock
-        self._compaction, self._memory_bytes = compaction, memory_bytes
+        self._memory_bytes = memory_bytes
         self._kept: LRUCache[MessageQueue, _Kept] = LRUCache(
             memory_bytes, getsizeof=lambda kept: max(1, kept.offsets.nbytes)
         )
@@ -57,8 +53,8 @@ class CompactedPages:
     def page(self, queue: MessageQueue, offset: int | None, count: int) -> CompactedPage:
         """At most ``count`` messages from queue offset ``offset`` on; ``None``: from the first.
 
-        ``NotFound`` for a queue that is not archived. ``BadRequest`` where it would have to be read from its beginning, or
-        nearly: no projection holds, or too much came since.
+        ``NotFound`` for a queue that is not archived. ``BadRequest`` for one that has more than ``MOST_BYTES`` of records, or
+        more keys than there is memory for.
         """
         with self._deciding:
             kept = self._good(queue, offset)
@@ -95,32 +91,31 @@ class CompactedPages:
         known = view.known(queue)
         if known is None or known.generation is None:
             raise NotFound("this queue is not archived", topic=queue.topic, queue=queue.queue_id)
-        projection = newest_projection(view, queue)
-        self._check(view, known, projection)
-        decided, found = decided_at(view, queue, projection, memory_bytes=self._memory_bytes)
-        offsets = np.concatenate([np.empty(0, np.int64), *found])
-        return _Kept(decided, offsets, self._clock.monotonic())
+        _check_bytes(known)
+        decided, found = decided_at(view, queue, memory_bytes=self._memory_bytes)
+        return _Kept(decided, self._bounded(queue, found), self._clock.monotonic())
 
-    def _check(self, view: View, known: QueueState, projection: Projection | None) -> None:
-        """``BadRequest`` unless what must be read is bounded."""
-        begin = known.min_offset if projection is None else max(known.min_offset, projection.head.end)
-        entries = 0 if projection is None else projection.head.entries
-        compaction = self._compaction
-        most = BEHIND * max(compaction.min_messages, entries * compaction.renew_percent // 100)
-        runs = view.state.runs(known.queue, known.generation or 0, from_offset=begin)
-        byte_count = sum(run.flat_end - run.first_flat_offset for run in runs)
-        behind = known.max_offset - begin
-        hint = "tiered read --compacted reads it; "
-        if behind > most or byte_count > MOST_BYTES:
-            raise BadRequest(
-                "no projection of this queue's keys is near its end, and all that it does not know would be read",
-                expected=f"at most {most} messages and {MOST_BYTES} bytes", found=f"{behind} messages and {byte_count} bytes",
-                topic=known.queue.topic, queue=known.queue.queue_id,
-                hint=hint + "compaction.topics of the daemon asks for projections of a topic, and its maintenance makes them",
-            )  # fmt: skip
-        if (entries + behind) * np.dtype(np.int64).itemsize > self._memory_bytes:
+    def _bounded(self, queue: MessageQueue, found: Iterator[Ints]) -> Ints:
+        """All these offsets. ``BadRequest`` if they are more than there is memory for."""
+        pieces, count = [np.empty(0, np.int64)], 0
+        for some in found:  # to its end, which takes local files away
+            count += len(some)
+            if count * some.itemsize <= self._memory_bytes:
+                pieces.append(some)
+        if count * pieces[0].itemsize > self._memory_bytes:
             raise BadRequest(
                 "this queue has too many keys for pages", expected=f"fetch.compact_bytes={self._memory_bytes}",
-                found=f"{entries} keys", topic=known.queue.topic, queue=known.queue.queue_id,
-                hint=hint + "or set fetch.compact_bytes higher",
+                found=f"{count} keys", topic=queue.topic, queue=queue.queue_id,
+                hint=f"{TIERED_READ}; or set fetch.compact_bytes higher",
             )  # fmt: skip
+        return np.concatenate(pieces)
+
+
+def _check_bytes(known: QueueState) -> None:
+    """``BadRequest`` unless what must be read is bounded."""
+    if known.bytes > MOST_BYTES:
+        raise BadRequest(
+            "this queue is too long for pages of its newest messages: all of it would be read",
+            expected=f"at most {MOST_BYTES} bytes", found=f"{known.bytes} bytes",
+            topic=known.queue.topic, queue=known.queue.queue_id, hint=TIERED_READ,
+        )  # fmt: skip

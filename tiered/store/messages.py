@@ -84,9 +84,7 @@ class MessageStore(StoreOfMessages):
         self._expiry = GroupExpiry.of(fetch)
         self.shares = Shares(settings.tenants if shared else Tenants(), clock)
         """What each tenant has had of the store since the start."""
-        self._compacted_pages = CompactedPages(
-            follower, clock, settings.compaction, memory_bytes=fetch.compact_bytes
-        )
+        self._compacted_pages = CompactedPages(follower, clock, memory_bytes=fetch.compact_bytes)
 
         def fetcher(view: View) -> Fetcher:
             return Fetcher(

@@ -23,7 +23,6 @@ from tiered.archive.keys import (
 from tiered.archive.log.identity import read_identity
 from tiered.archive.log.reader import LogReader
 from tiered.archive.read.content import ContentCheck
-from tiered.archive.read.projection import read_projection
 from tiered.archive.read.strays import read_stray
 from tiered.archive.standing import check_order, kind_of
 from tiered.archive.state.values import ObjectState
@@ -73,8 +72,6 @@ class LooseChecks:
         match made:
             case ObjectKey(Area.SHARD):
                 self._shard(path, stored, fold)
-            case ObjectKey(Area.PROJECTION):
-                self._projection(path, stored)
             case ObjectKey(Area.DATAKEY):
                 self._data_key(path, stored)
             case ObjectKey():
@@ -142,14 +139,6 @@ class LooseChecks:
         for looked in self._contents.steps(item):
             if looked.damage is not None:
                 raise looked.damage
-
-    def _projection(self, path: str, stored: Stored) -> None:
-        self._spend(stored.length)
-        found = read_projection(self._reader.provider, stored.key, path)
-        if found.head.archive_id != self._reader.identity.archive_id:
-            raise Corrupt("a projection of another archive", key=stored.key)
-        for _ in found.entries():
-            pass
 
     def _checkpoint(self, stored: Stored) -> None:
         self._spend(stored.length)

@@ -289,7 +289,7 @@ class Walk:
         """What no run lies in: identity, checkpoints, shards, holds, repairs, and what no commit names."""
         if not self._loose.knows(made):
             return Seen(path, length=stored.length, note="foreign" if made is None else "skipped")
-        named = (Area.SHARD, Area.PROJECTION, Area.DATAKEY)
+        named = (Area.SHARD, Area.DATAKEY)
         note = "unknown" if isinstance(made, ObjectKey) and made.area not in named else None
         is_key = isinstance(made, ObjectKey) and made.area is Area.DATAKEY  # small, and all depends on it
         if not is_key and not self._wanted(path, stored, None):

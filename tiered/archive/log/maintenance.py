@@ -93,11 +93,6 @@ class OwnKeys:
                 if not committed:
                     self._given_up.add(path)
 
-    def give_up(self, path: str) -> None:
-        """It may lie in the store, and no commit of this process will name it: a collection finds it."""
-        with self._lock:
-            self._given_up.add(path)
-
     @contextmanager
     def holding(self, paths: Collection[str]) -> Iterator[None]:
         """In hand until the block ends, of whatever was made before: a commit or checkpoint may name them again."""

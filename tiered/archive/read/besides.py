@@ -1,12 +1,11 @@
-"""What lies beside the log and its objects and has a checksum of its own: projections by key and standing orders; what
-has to agree inside the fold: maps of sinks; and what a fold still needs."""
+"""What lies beside the log and its objects and has a checksum of its own: standing orders; what has to agree inside the fold:
+maps of sinks; and what a fold still needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tiered.archive.keys import Area, BackfillKey, CommitKey, HoldKey, ObjectKey, SinkKey, TableKey, parse
-from tiered.archive.read.projection import read_projection
 from tiered.archive.read.view import View
 from tiered.archive.standing import BACKFILL, ORDER_KINDS, OrderKind, check_order
 from tiered.archive.state.keys import SINK_MAP, queue_of
@@ -18,30 +17,6 @@ from tiered.errors import Corrupt, NotFound, Refused
 
 Looked = tuple[str, Corrupt | NotFound | Refused | None]
 """A key and what is wrong with it, if anything is."""
-
-
-def damaged_projections(archive: View, *, deep: bool) -> Iterator[Looked]:
-    """Each projection by its head, ``deep``: by its entries too, some at a time: its key, and what is wrong.
-
-    What a commit has retired, or what is gone by the time it is read, is being deleted and no damage.
-    """
-    provider, keys, state = archive.log.provider, archive.keys, archive.state
-    for stored in provider.list(keys.prefix(Area.PROJECTION)):
-        path = str(keys.path(stored.key))
-        found: Corrupt | Refused | None = None
-        if state.is_retired(path):
-            continue
-        try:
-            projection = read_projection(provider, stored.key, path)
-            if projection.head.archive_id != archive.identity.archive_id:
-                raise Corrupt("a projection of another archive", key=stored.key)
-            for _ in projection.entries() if deep else ():
-                pass
-        except NotFound:
-            continue
-        except (Corrupt, Refused) as error:
-            found = error
-        yield stored.key, found
 
 
 def damaged_orders(archive: View) -> Iterator[Looked]:

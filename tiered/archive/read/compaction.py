@@ -1,5 +1,5 @@
-"""Compaction by key, as a projection of a queue: which of its messages are the newest of their keys (DESIGN.md, "Compaction
-by key"). The queue itself stays what it is.
+"""Compaction by key, computed when it is asked for: which of a queue's messages are the newest of their keys (DESIGN.md,
+"Compaction by key"). The queue itself stays what it is.
 
 Memory is bounded whatever a queue holds: keys are hashed and kept as arrays; what is more than the bound is divided by hash
 into local files, each of which is then small enough; the outcome is one bit for each queue offset.
@@ -17,16 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tiered.archive.read.flatfile import RunReader, Stretch
-from tiered.archive.read.projection import Projection
 from tiered.archive.read.view import View
 from tiered.archive.state.values import RunState
-from tiered.codec.format.projection import KEY_ENTRY
 from tiered.codec.record.columns import decode_headers
 from tiered.codec.record.frame import Frames, Stop
 from tiered.codec.record.properties import whole_keys
 from tiered.codec.types import Ints
-from tiered.errors import Corrupt, NotFound, TieredError, of_local_disk
+from tiered.errors import TieredError, of_local_disk
 from tiered.model import MessageQueue
+
+KEY_ENTRY = np.dtype([("high", "<u8"), ("low", "<u8"), ("message", "<i8")])
+"""A key's hash (128 bits of XXH3) and a message that carries it: twice its queue offset, and one more if it has a body."""
 
 _MOST_PARTS = 4096
 _PREFIX = "tiered-compact-"
@@ -39,8 +40,7 @@ class CompactedQueue:
     message without a key is not kept either. Of one thread.
 
     ``memory_bytes`` bounds what keys take in memory; ``directory`` is where more of them lie (``None``: where the system keeps
-    temporary files). ``offsets`` is asked first of all: it reads every record once, with a ``projection`` that holds at the
-    view's commit only those behind it.
+    temporary files). ``offsets`` is asked first of all: it reads every record once.
     """
 
     def __init__(
@@ -49,7 +49,6 @@ class CompactedQueue:
         queue: MessageQueue,
         *,
         memory_bytes: int,
-        projection: Projection | None = None,
         directory: str | None = None,
         progress: Callable[[int], None] = lambda offsets: None,
     ) -> None:
@@ -58,12 +57,10 @@ class CompactedQueue:
         generation = None if known is None else known.generation
         self._runs = [] if generation is None else list(view.state.runs(queue, generation))
         self._memory_bytes = memory_bytes
-        self._projection = projection
         self._directory = directory
         self._progress = progress
         self.without_key = 0
-        """Messages that have no key, of those in the view and those that the projection was made of: a compaction topic of
-        RocketMQ takes none."""
+        """Messages that have no key: a compaction topic of RocketMQ takes none."""
 
     def offsets(self) -> Iterator[Ints]:
         """Queue offsets of what is kept, ascending, some at a time. ``Corrupt`` where a record cannot be read: nothing is
@@ -76,10 +73,8 @@ class CompactedQueue:
             entries = KeyEntries(
                 stack, self._memory_bytes, sum(run.rows for run in self._runs), self._directory
             )
-            known = self._from_projection(entries, first)
             for run in self._runs:
-                low = max(run.start, known)
-                for stretch in self._reader.stretches(run, low, run.end) if low < run.end else ():
+                for stretch in self._reader.stretches(run, run.start, run.end):
                     found = key_entries(stretch, run.start)
                     self.without_key += len(stretch) - len(found)
                     entries.add(found)
@@ -102,20 +97,6 @@ class CompactedQueue:
 
     def _within(self, first: int, last: int) -> Iterator[RunState]:
         return (run for run in self._runs if run.start <= last and run.end > first)
-
-    def _from_projection(self, entries: KeyEntries, first: int) -> int:
-        """Take in what the projection says; the queue offset from which records are to be read. Entries of one that turns out
-        to be damaged are true all the same, and every record is read."""
-        if self._projection is None:
-            return first
-        straddling = straddling_offset(self._reader, self._runs[0])
-        try:
-            for some in self._projection.entries():
-                entries.add(entries_left(some, first, straddling))
-        except (Corrupt, NotFound):
-            return first
-        self.without_key += self._projection.head.without_key
-        return max(first, self._projection.head.end)
 
     def _bits(self, stack: ExitStack, offsets: int) -> npt.NDArray[np.uint8]:
         """A bit for each offset: in memory, or in a local file where they are more than half of the bound."""
@@ -152,12 +133,16 @@ def straddling_offset(reader: RunReader, run: RunState) -> int:
     return int(next(reader.stretches(run, run.start, run.start + 1)).queue_offsets[0])
 
 
-def entries_left(entries: npt.NDArray[np.void], first: int, straddling: int) -> npt.NDArray[np.void]:
-    """Those of messages that reach above ``first``, where the queue begins; see ``straddling_offset``."""
-    left = entries[entries["message"] >> 1 >= straddling]
-    offsets = np.maximum(left["message"] >> 1, first)
-    left["message"] = offsets * 2 + (left["message"] & 1)
-    return left
+def archived_by(view: View, queue: MessageQueue, generation: int, end: int) -> int | None:
+    """The commit that archived the message below queue offset ``end``; ``None`` where this generation has none, or is not the
+    current one."""
+    known = view.known(queue)
+    if known is None or known.generation != generation:
+        return None
+    run = next(view.state.runs(queue, generation, from_offset=end - 1), None)
+    if run is None or not run.start < end <= run.end:
+        return None
+    return RunReader(view.state, view.objects).commit_of(run, end - 1)
 
 
 class KeyEntries:
@@ -229,16 +214,10 @@ def newest_entries(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     return ordered[last]
 
 
-def newest_with_body(entries: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """Of each key the entry of its newest message, unless that has no body."""
-    newest = newest_entries(entries)
-    kept: npt.NDArray[np.void] = newest[(newest["message"] & 1) == 1]
-    return kept
-
-
 def newest_messages(entries: npt.NDArray[np.void]) -> Ints:
-    """Queue offsets of the newest messages that have a body."""
-    found: Ints = newest_with_body(entries)["message"] >> 1
+    """Queue offsets of the newest message of each key, unless that has no body."""
+    newest = newest_entries(entries)["message"]
+    found: Ints = newest[(newest & 1) == 1] >> 1
     return found
 
 

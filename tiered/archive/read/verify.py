@@ -22,7 +22,7 @@ from tiered.archive.log.reader import LogReader
 from tiered.archive.log.standin import stand_in
 from tiered.archive.log.word import word_behind
 from tiered.archive.read.aliascheck import AliasCheck
-from tiered.archive.read.besides import damaged_maps, damaged_orders, damaged_projections, needs_path
+from tiered.archive.read.besides import damaged_maps, damaged_orders, needs_path
 from tiered.archive.read.content import ContentCheck
 from tiered.archive.read.contentworkers import ContentWorkers
 from tiered.archive.read.strays import ahead_of_log
@@ -66,7 +66,6 @@ class Report:
     physical_gaps: int = 0
     repaired: int = 0
     aliases: int = 0
-    projections: int = 0
     orders: int = 0
     sink_maps: int = 0
     damage: list[Damage] = field(default_factory=list)
@@ -137,7 +136,7 @@ class Verifier:
                 self._step(report.objects)
         self._told_by_aliases(report, limit)
         ahead = self._listed(report, limit)
-        self._besides(report, limit, deep=deep)
+        self._besides(report, limit)
         if self._newer is not None and report.damage:
             fold = self._newer()
             report.damage = [damage for damage in report.damage if self._is_still(damage, fold)]
@@ -160,15 +159,9 @@ class Verifier:
             return False
         return True
 
-    def _besides(self, report: Report, limit: int, *, deep: bool) -> None:
-        """Projections by key, maps of sinks, and standing orders."""
+    def _besides(self, report: Report, limit: int) -> None:
+        """Maps of sinks, and standing orders."""
         archive = self._archive
-        with self._caught(report, report.damage, "", limit):
-            for key, wrong in damaged_projections(archive, deep=deep):
-                report.projections += 1
-                if wrong is not None:
-                    detail = f"{_fields(wrong)}; no message is missing, and maintenance makes it anew"
-                    _add(report.damage, limit, wrong.message, key, detail)
         with self._caught(report, report.damage, "", limit):
             for key, wrong in damaged_maps(archive):
                 report.sink_maps += 1

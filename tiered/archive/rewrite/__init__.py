@@ -5,10 +5,9 @@ their objects with every check that a reader makes (``sources``), writing them a
 the ``ReplaceRuns`` that puts it in their place where they are unchanged when its turn in the line comes (``swap``), and the
 task of these (``merge``); sealing (to level 2): which days of which topics (``sealplan``, pure), files made of their runs
 without log or fold (``sealing``, which needs pyarrow, and ``spool``, where a file lies until it is put), the objects of a day
-(``sealedday``), and the task (``seal``); projections by key in the making (``projectionbuild``), and the task that keeps them
-in the bucket (``projecting``); what retention takes (``policy``, ``retain``, ``retention``), legal holds (``holds``), ages by
-the store's clock (``storetime``); what may be deleted (``collect``), the task that names it, waits and has it deleted
-(``collection``), and batches of which each key has an answer of its own (``deletion``).
+(``sealedday``), and the task (``seal``); what retention takes (``policy``, ``retain``, ``retention``), legal holds
+(``holds``), ages by the store's clock (``storetime``); what may be deleted (``collect``), the task that names it, waits and
+has it deleted (``collection``), and batches of which each key has an answer of its own (``deletion``).
 Does not own: what an edit does to the state (``fold``), in which order commits become real (``log``), when all of this runs
 (``daemon``).
 

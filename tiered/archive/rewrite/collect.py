@@ -10,29 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from tiered.archive.keys import (
-    ArchiveKeys,
-    Area,
-    CheckpointKey,
-    ObjectKey,
-    ProjectionKey,
-    parse,
-    queue_hash,
-)
+from tiered.archive.keys import ArchiveKeys, Area, CheckpointKey, ObjectKey, parse
 from tiered.archive.log.flush import Flush
 from tiered.archive.log.maintenance import OwnKeys, WithoutMessages
 from tiered.archive.log.planned import Place
 from tiered.archive.read.strays import ahead_of_log
-from tiered.archive.state.keys import QUEUE, topic_of
-from tiered.archive.state.layers import Pair
-from tiered.archive.state.tallies import records
 from tiered.archive.state.view import ArchiveState
-from tiered.archive.state.walking import QUEUE_ID_BYTES
 from tiered.codec.format.edits import EditKind, Rows, batch
-from tiered.codec.types import Bools
-from tiered.metadata.base import MetadataView
 from tiered.provider.base import Provider
 
 ORPHAN_AREAS = (Area.DATA, Area.SEGMENT, Area.CONFIG)
@@ -70,55 +54,6 @@ def orphans(
                 listed.foreign += 1
             elif made.epoch < epoch and ahead_of_log(provider, keys, state, stored) is None:
                 yield path
-
-
-def old_projections(
-    provider: Provider, keys: ArchiveKeys, state: ArchiveState, epoch: int, listed: Listed
-) -> Iterator[str]:
-    """Paths of projections of epochs below ``epoch`` that a newer one of their queue stands for, or whose queue is no longer
-    there."""
-    before: tuple[str, ProjectionKey] | None = None
-    folders: _Folders | None = None
-    for stored in provider.list(keys.prefix(Area.PROJECTION)):
-        listed.objects += 1
-        path = str(keys.path(stored.key))
-        made = parse(path)
-        if not isinstance(made, ProjectionKey):
-            listed.foreign += 1
-            continue
-        if folders is None:
-            folders = _Folders(state.view)
-        if before is not None and before[1].folder == made.folder and before[1].epoch < epoch:
-            yield before[0]
-        before = (path, made)
-        if made.folder not in folders and made.epoch < epoch:
-            before = None
-            yield path
-
-
-class _Folders:
-    """Where projections of the queues that have a generation lie (``queue_folder``): 8 bytes for each of them."""
-
-    def __init__(self, view: MetadataView) -> None:
-        found = [
-            np.fromiter(map(queue_hash, *_names(pairs, table["generation"] > 0)), np.uint64)
-            for pairs, table in records(view, QUEUE)
-        ]
-        self._hashes = np.sort(np.concatenate(found)) if found else np.zeros(0, np.uint64)
-
-    def __contains__(self, folder: str) -> bool:
-        wanted = np.uint64(int(folder, 16))
-        at = int(np.searchsorted(self._hashes, wanted))
-        return at < len(self._hashes) and bool(self._hashes[at] == wanted)
-
-
-def _names(pairs: Sequence[Pair], chosen: Bools) -> tuple[list[bytes], list[int]]:
-    """Topics in UTF-8 and ids of some of these queues."""
-    keys = [pairs[at][0][1:] for at in np.flatnonzero(chosen).tolist()]
-    heads = [key[:-QUEUE_ID_BYTES] for key in keys]
-    topics = {head: topic_of(head).encode() for head in dict.fromkeys(heads)}
-    ids = np.frombuffer(b"".join(key[-QUEUE_ID_BYTES:] for key in keys), ">u4")
-    return list(map(topics.__getitem__, heads)), ids.tolist()
 
 
 @dataclass(frozen=True, slots=True)

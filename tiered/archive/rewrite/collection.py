@@ -13,7 +13,7 @@ from tiered.archive.keys import CHECKPOINT_PREFIX, Area
 from tiered.archive.log.maintenance import Done, Figures, Outlook, OwnKeys, Turn
 from tiered.archive.log.reader import LogReader
 from tiered.archive.log.writer import CommitLog
-from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, old_projections, orphans
+from tiered.archive.rewrite.collect import Listed, NameForDeletion, SayDeleted, orphans
 from tiered.archive.rewrite.deletion import Deletion
 from tiered.archive.rewrite.floor import Shelf, move_floor
 from tiered.archive.rewrite.policy import agreed_now
@@ -120,7 +120,8 @@ def look(
         return Collectable()
     check_store(weak)
     listed, ages = Listed(), Ages(reader, clock, head.floor)
-    strays = sum(path not in damaged for path in _strays(reader, state, head.epoch, listed))
+    found = orphans(reader.provider, reader.keys, state, head.epoch, listed)
+    strays = sum(path not in damaged for path in found)
     waiting = [ages.over(settings.grace_ms, seq) for _, seq in state.retirements()]
     return Collectable(
         unreferenced=sum(1 for _ in state.unreferenced()),
@@ -133,12 +134,6 @@ def look(
         foreign=listed.foreign,
         listed=listed.objects,
     )
-
-
-def _strays(reader: LogReader, state: ArchiveState, epoch: int, listed: Listed) -> Iterator[str]:
-    """What the bucket has and nothing needs, of earlier epochs."""
-    where = reader.provider, reader.keys, state, epoch, listed
-    return chain(orphans(*where), old_projections(*where))
 
 
 def _uploads(reader: LogReader, epoch: int, own_keys: OwnKeys) -> int | None:
@@ -286,7 +281,7 @@ class Collection:
         given_up = (
             p for p in self._own_keys.given_up() if not p.startswith(shards) and state.object_at(p) is None
         )
-        strays = _strays(reader, state, head.epoch, Listed())
+        strays = orphans(reader.provider, reader.keys, state, head.epoch, Listed())
         damaged = self._damaged()
         yield from state.unreferenced()
         for path in chain(self._shelf.unneeded(reader, state, self._own_keys), given_up, strays):

@@ -69,6 +69,6 @@ class Spool:
     def _unavailable(self, error: OSError) -> Unavailable:
         return Unavailable(
             "a file in the making cannot be kept on the local disk",
-            hint="make room in state.directory: sealed files (seal.segment_bytes) and projections are put together there",
+            hint="make room in state.directory: sealed files (seal.segment_bytes) are put together there",
             directory=self._directory or tempfile.gettempdir(), found=str(error),
         )  # fmt: skip

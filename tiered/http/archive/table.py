@@ -70,7 +70,7 @@ ROUTES = (
         "compacted",
         "/v1/topics/{topic}/queues/{queue}/compacted",
         "The newest message of each key (all of KEYS) of a queue, in order, as a compaction topic keeps them. Only for queues"
-        " that have a projection near their end.",
+        " of at most 256 MiB of records: all of them are read for the first page.",
         (
             _TOPIC,
             _QUEUE,
