@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from tiered.model import MessageQueue, PhysicalOffset
 from tiered.provider.memory import MemoryProvider, named_objects
 from tiered.service import DONE
 from tiered.settings import Hold, Source
+from tiered.settings.writing import Web
 from tiered.source.base import Wait
 from tiered.source.local import LocalCommitLog
 
@@ -766,3 +768,16 @@ def test_what_a_store_never_kept_is_archived_again_by_the_next_start(
     assert any("their messages are archived again" in getattr(r, "error", "") for r in caplog.records)
     assert sum(q.messages for q in open_log(store, ManualClock()).proven().queues()) == 21
     assert once()._metrics.value("tiered_vanished_total") == 0
+
+
+def test_once_opens_no_port_unless_told_to(tmp_path: Path) -> None:
+    assert tiered("gen", "--store", tmp_path / "store", "--messages", 20).code == 0
+    once = ("run", "--once", "--store", tmp_path / "store", "--archive", f"file://{tmp_path}/archive")
+    port = Web().port
+    with socket.socket() as taken:
+        with suppress(OSError):  # somebody else may have it: that is as good
+            taken.bind(("127.0.0.1", port))
+            taken.listen()
+        assert tiered(*once).code == 0
+        told = tiered(*once, "--set", f"web.port={port}")
+    assert (told.code, "web.port" in told.err) == (2, True)

@@ -11,7 +11,7 @@ from tiered.cli.options import ArchiveUrl, ConfigFile, DaemonState, SetValues, S
 from tiered.daemon import logs
 from tiered.daemon.app import run
 from tiered.daemon.checks import cautions, check, check_doors
-from tiered.daemon.config import Loaded, environment, load
+from tiered.daemon.config import DEFAULT, Loaded, environment, load
 from tiered.daemon.parts import Choices
 from tiered.text.speaker import speaker
 
@@ -55,6 +55,8 @@ def command(
 
     def again() -> Loaded:
         found = load(config, env, given)
+        if once and found.origins["web.port"] is DEFAULT:  # it ends by itself, and a daemon may have the port
+            found = load(config, env, {**given, "web.port": -1})
         check(found, writer=True)
         return found
 

@@ -305,7 +305,12 @@ class Web(SettingsSection):
     """Health, metrics and status over HTTP."""
 
     host: str = option("127.0.0.1", "address to bind; anything but loopback exposes metrics to the network")
-    port: int = option(9477, "TCP port; 0: any free one, -1: off", low=-1, high=65_535)
+    port: int = option(
+        9477,
+        "TCP port; 0: any free one, -1: off; run --once opens one only where this is set",
+        low=-1,
+        high=65_535,
+    )
     open: bool = option(
         False,
         "let *.http_listen and serve.listen be reached from elsewhere without a token: whoever gets there may read all"
