@@ -20,6 +20,7 @@ from tests.kit.replacing import replace
 from tiered.clock import ManualClock, SystemClock
 from tiered.codec.remoting.codes import TAG, RequestCode, ResponseCode
 from tiered.codec.remoting.frame import RESPONSE, Command, decode_command, encode_command
+from tiered.codec.remoting.nodebeat import beat_command
 from tiered.codec.remoting.nodepull import NodePull
 from tiered.errors import Corrupt, Unavailable
 from tiered.fetch.allowance import OverBudget
@@ -528,6 +529,14 @@ def test_one_connection_too_many_is_closed(scene: Cold) -> None:
             writer.close()
             assert (await nodes.get(1)).status is GetMessageStatus.FOUND
             assert nodes.local.reads == 0
+            nodes.reads.fleet.close()  # and its place is another's
+            another, beat = Upstream([(host, int(port))], None), beat_command(1, "")
+            async with asyncio.timeout(5):
+                answer = None
+                while answer is None:
+                    with suppress(Unavailable):
+                        answer = await another.ask(beat, seconds=5, max_frame_bytes=MIB)
+            assert answer.code == ResponseCode.SUCCESS
 
     on_loop(test())
 
