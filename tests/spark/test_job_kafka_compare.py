@@ -26,7 +26,7 @@ from tiered.settings import Store
 from tiered.sink.base import SinkBatch, SinkPosition
 from tiered.sink.book import SinkBook
 from tiered.sink.choosing import Chooser
-from tiered.sink.kinds import SinkPlace, find_kind
+from tiered.sink.kinds import find_kind
 from tiered_jobs.main import main
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.kafka]
@@ -64,14 +64,15 @@ def _give(url: str) -> None:
     provider, keys = open_provider(url, Store(), SystemClock()), ArchiveKeys("DefaultCluster", "broker-a")
     reader = ArchiveReader(provider, keys, MemoryStore(), table_cache_bytes=1 << 20)
     archive_id = reader.at().identity.archive_id
-    order = SinkBook(provider, keys, archive_id).sink("copy").order
+    stored = SinkBook(provider, keys, archive_id).sink("copy")
+    order = stored.order
 
     def takes(topic: str) -> bool:
         return order.takes(topic, system=topic.startswith(("%", "RMQ")))
 
     chooser = Chooser({}, takes, lambda topic, queue_id: False)
     with closing(
-        find_kind("kafka").open(order, SinkPlace(archive_id, keys.cluster, keys.broker, 1, "copy"))
+        find_kind("kafka").open(order, stored.place(archive_id, keys.cluster, keys.broker, 1))
     ) as sink:
         for batch in ArchivedFeed(reader, "", chooser.following, takes).through():
             rows = chooser.choose(batch).rows
