@@ -152,10 +152,6 @@ class Watch:
         """From now on."""
         sys.addaudithook(self.hook)
 
-    def rest(self) -> None:
-        """Look at nothing any more."""
-        self._root = os.devnull
-
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
         """What the interpreter tells; it must not raise."""
         if event in READS:

@@ -91,6 +91,7 @@ class Place:
         key.with_name("tiered.toml").touch()
         declared = '[all]\nkind = "file"\n[all.options]\nlocation = "%s/all"\n'
         (home / "sinks.toml").write_text(declared % home.as_uri())
+        (home / "mine.toml").write_bytes((ROOT / "tiered" / "text" / "prices.toml").read_bytes())
         (home / "data").mkdir()
         (home / "data" / "rocketmq").symlink_to(home)
         (home / "var" / "lib").mkdir(parents=True)

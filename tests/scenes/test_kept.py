@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -64,8 +64,9 @@ def write(pytester: pytest.Pytester) -> Write:
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, write: Write) -> Iterator[Run]:
-    """A run of pytest on a small repository, in this process; what it says."""
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, write: Write) -> Run:
+    """A run of pytest on a small repository, in a fork of this process; what it says. The hook of a watch cannot be taken out
+    again: here it would be asked by every later test, and let threads in while a trace function is being installed."""
     for name, text in FILES.items():
         write(name, text)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
@@ -74,8 +75,19 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, write: Write
     monkeypatch.setattr(kept, "PACKAGES", ("product", "probes"))
     for name in ("TIERED_NO_STAMPS", "CI"):
         monkeypatch.delenv(name, raising=False)
-    yield lambda *words: str(pytester.runpytest_inprocess(*PLUGINS, "--keep", *words).stdout)
-    kept.watch(pytester.path).rest()
+    told = pytester.path.with_name(f"{pytester.path.name}-told")
+
+    def forked(*words: str) -> str:
+        child = os.fork()
+        if not child:
+            try:
+                told.write_text(str(pytester.runpytest_inprocess(*PLUGINS, "--keep", *words).stdout))
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        return told.read_text()
+
+    return forked
 
 
 def with_test(body: str, before: str = "") -> str:
@@ -229,7 +241,7 @@ def test_one_workers_counts_are_reported(pytester: pytest.Pytester, run: Run) ->
     assert "2 passed" in run()
     depends = kept.Depends(pytester.path, ("product", "probes"))
     worker, controlling = (
-        kept.Kept(depends, kept.watch(pytester.path), pytester.path, known=True) for _ in range(2)
+        kept.Kept(depends, kept.Watch(pytester.path), pytester.path, known=True) for _ in range(2)
     )
     worker.kept, worker.ran = {"probes/test_one.py": 2}, 5
     node: Any = SimpleNamespace(workeroutput={})

@@ -69,11 +69,9 @@ def scene(java: Rounds) -> Scene:
     return Scene(Path(), names, broker, java, 100)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "less", [Pushed(0, 0, 0.0, 0.0, 0.0), Pushed(99, 0, 1.0, 0.0, 0.0), Pushed(100, 1, 1.0, 0.0, 0.0)]
-)
+@pytest.mark.parametrize("less", [Pushed(0, 0, 0.0), Pushed(99, 0, 1.0), Pushed(100, 1, 1.0)])
 def test_a_round_in_which_not_every_message_came_runs_again(less: Pushed) -> None:
-    java = Rounds(less, Pushed(100, 0, 2.0, 0.0, 0.0))
+    java = Rounds(less, Pushed(100, 0, 2.0))
     assert scene(java).theirs("theirs").pushed.per_second == 50
     assert len(set(java.groups)) == 2, "a new group: the first has positions"
     with pytest.raises(SystemExit):

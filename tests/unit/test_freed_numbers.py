@@ -8,6 +8,7 @@ import pytest
 
 from tests.kit.assemble import KEYS, Counting, memory, plan, put
 from tests.unit.test_archive_reader import checkpoint, commits_read, history, more, pairs
+from tiered.archive.keys import BEAT_PREFIX
 from tiered.archive.log.counting import COUNTED_WINDOW_MS
 from tiered.archive.log.marks import progress_edit
 from tiered.archive.log.planned import PlannedCommit
@@ -59,7 +60,8 @@ def test_a_claim_is_always_proven(store: Counting, clock: ManualClock) -> None:
     store.calls.clear()
     log.claim(Claim(lineage=1, host="h"), 0, before_try=lambda head: None)
     assert store.calls == [
-        ("list", KEYS.commit_prefix), ("put", KEYS.commit(1)), ("head", KEYS.commit(2)), ("list", KEYS.checkpoint_prefix)
+        ("list", KEYS.commit_prefix), ("list", KEYS.key(BEAT_PREFIX)), ("put", KEYS.commit(1)), ("head", KEYS.commit(2)),
+        ("list", KEYS.checkpoint_prefix),
     ]  # fmt: skip
 
 
