@@ -284,10 +284,3 @@ def moto() -> Iterator[Any]:
 
     with moto_server() as server:
         yield server
-
-
-@pytest.fixture
-def s3_bucket(s3_server: Any) -> str:
-    """Name of a new, empty bucket on the real S3 server."""
-    bucket: str = s3_server.bucket()
-    return bucket

@@ -21,9 +21,6 @@ PhysicalOffset = NewType("PhysicalOffset", int)
 QueueOffset = NewType("QueueOffset", int)
 """Position of a message in its queue (RocketMQ's logical offset)."""
 
-FlatOffset = NewType("FlatOffset", int)
-"""Byte position in a queue's own flat commitlog (RocketMQ tieredstore's re-based offset)."""
-
 OFF_QUEUE_TOPIC = "!off-queue"
 """Hidden topic, queue 0, for prepared and rollback records: they own no queue offset in the broker."""
 

@@ -24,7 +24,6 @@ from tiered.gateway.ports import HOLD, PASS, NewBody
 
 WIRE = Path(__file__).parent.parent / "data" / "wire"
 PULL = Command(11, 7, ext={"topic": "T", "queueId": "0", "queueOffset": "0"})
-TOO_SMALL = {"nextBeginOffset": "100"}
 
 
 async def echo(peer: Peer, data: bytes) -> None:

@@ -69,7 +69,6 @@ class FakeBroker:
         self.instead: Callable[[Command], Command | None] = lambda _: None
         """What a request is answered instead; ``None``: as always."""
         self.asked: Counter[int] = Counter()
-        self.sizes_at_once: list[int] = []
         self.silent = False
         self._lock = threading.RLock()
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -86,11 +86,6 @@ class Gateway(Pages):
         assert self._child is not None, "the gateway was never started"
         return self._child
 
-    def configured_by(self, file: Path) -> Gateway:
-        """Have it read this file too, at its start and at a SIGHUP."""
-        self._environment["TIERED_CONFIG"] = str(file)
-        return self
-
     def launch(self) -> Gateway:
         """Start it, and wait for nothing."""
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={_text(value)}")]

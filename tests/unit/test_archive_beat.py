@@ -62,7 +62,6 @@ def test_an_idle_writer_is_alive_for_as_long_as_it_beats(clock: ManualClock) -> 
     assert theirs.tip == head, "the log is as it was"
     clock.advance(WAIT_MS / 1000)
     assert ours.foreign_writer(head, WAIT_MS).rest_ms == 0
-    assert beats.silent_seconds() >= WAIT_MS / 1000
 
 
 def test_a_writer_that_commits_puts_no_beat(clock: ManualClock) -> None:

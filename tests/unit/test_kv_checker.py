@@ -30,7 +30,6 @@ from tests.kit.kvsimulated import FAULTS, Simulation, correct, faulty
 
 CORRECT = 300
 FAULTY = 15
-ENDLESS = 10**9
 
 
 def put(call: int, end: int, version: int, value: str, **more: Any) -> Operation:

@@ -79,16 +79,16 @@ def test_archiving_goes_before_whatever_else_waits(
 ) -> None:
     pool, go_on = held
     line = Line(log, pool)
-    scrub, seal = flush(300, Priority.SCRUB), flush(200, Priority.SEALING)
+    seal, reads = flush(300, Priority.SEALING), flush(200, Priority.READS)
     first, second = flush(100, release=100), flush(150, release=150)
-    for one in (seal, first, scrub, second):
+    for one in (seal, first, reads, second):
         line.submit(one)
     assert line.pending() == (0, 0)
     assert not line.idle
     go_on.set()
     while not line.wait_idle(0):
         line.step(1.0)
-    assert [event.flush for event in line.heard.proofs] == [first, second, seal, scrub]
+    assert [event.flush for event in line.heard.proofs] == [first, second, reads, seal]
     seqs = [event.commit.commit.seq for event in line.heard.proofs]
     assert seqs == list(range(1, 5)), "the log knows no priorities"
     assert line.released == [100, 150]

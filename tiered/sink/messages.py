@@ -102,11 +102,6 @@ class SinkMessages:
             found[at] = list({name: (name, value) for name, value in found[at]}.values())
         return found
 
-    @property
-    def property_names(self) -> set[str]:
-        """All names that properties of these messages have."""
-        return set(self._texts.values())
-
     @cached_property
     def _names(self) -> list[bytes]:
         return self.entries.cut(self.entries.name_start, self.entries.name_end)

@@ -201,11 +201,6 @@ class Named:
         return [next(values) if known else None for known in there]
 
 
-def decode_shard(data: bytes, shard: Shard, key: str) -> list[Pair]:
-    """All pairs of ``open_shard``."""
-    return open_shard(data, shard, key).pairs()
-
-
 def open_shard(data: bytes, shard: Shard, key: str) -> ShardPairs:
     """Pairs of a shard; ``Corrupt`` unless everything that its manifest and its own head say holds."""
 

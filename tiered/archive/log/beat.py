@@ -77,7 +77,7 @@ def beat_seconds(takeover_wait_ms: int) -> float | None:
 
 
 class Beats:
-    """Those of the epoch that this process has opened. For one thread; ``check`` and ``silent_seconds`` from any."""
+    """Those of the epoch that this process has opened. For one thread; ``check`` from any."""
 
     def __init__(self, commit_log: CommitLog, clock: Clock, interval_seconds: float | None) -> None:
         """``interval_seconds``: how long a writer may show nothing; ``None``: it shows nothing but its commits."""
@@ -118,10 +118,6 @@ class Beats:
         """``Fenced`` if a look found another writer's commit behind ours, though there was nothing to commit."""
         if self._fenced is not None:
             raise self._fenced
-
-    def silent_seconds(self) -> float:
-        """How long ago the store took the last sign of life, or a little less."""
-        return self._clock.monotonic() - self._signed
 
     def goodbye(self) -> None:
         """Say that this writer has ended: the next one need not wait. Nothing may be put after it; what lands late all the same

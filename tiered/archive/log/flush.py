@@ -23,7 +23,6 @@ class Priority(IntEnum):
     ARCHIVE = 0  # what the broker wrote, and the gaps and rewinds in it
     READS = 1  # how far those are who read the archive
     SEALING = 2  # merges, seals, retention
-    SCRUB = 3  # what only looks after damage
 
 
 @dataclass(frozen=True, slots=True)

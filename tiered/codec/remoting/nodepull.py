@@ -34,7 +34,6 @@ class NodeStatus(Enum):
     ELSEWHERE = "ELSEWHERE"  # nothing to give at this offset: who asks must look for himself
     OTHER_ARCHIVE = "OTHER_ARCHIVE"
     BEHIND = "BEHIND"  # the node cannot come to the commit that is asked for
-    REFUSED = "REFUSED"
     OVER_BUDGET = "OVER_BUDGET"  # the tenant has had what it may have for now: ask again in ``wait_ms``
 
 
