@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.kit.assemble import KEYS, Counting, Heard, assemble, live_rows, memory, open_log, put
 from tests.kit.pipeline import Crafted
+from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.keys import BEAT_PREFIX
 from tiered.archive.log.beat import Beats
 from tiered.archive.log.marks import progress_edit
@@ -22,6 +25,7 @@ from tiered.clock import ManualClock
 from tiered.codec.summedline import decode_line, encode_line
 from tiered.errors import Corrupt, NotFound, Refused
 from tiered.metadata.memory import MemoryStore
+from tiered.provider.base import Stored
 from tiered.repair.mend import Mender
 from tiered.settings import MIB
 
@@ -295,3 +299,121 @@ def test_the_daemon_that_saw_them_folds_the_repaired_log(
     assert head is not None
     assert head.seq == scene.last
     assert [gap.reason for gap in reader.view.state.phys_gaps()]
+
+
+def test_a_word_of_an_opening_that_was_lost_says_nothing_of_the_one_that_has_its_number(
+    store: Counting, clock: ManualClock
+) -> None:
+    """The claim that opened the epoch again has not removed it yet."""
+    log = ended(store, clock)
+    claim(log)
+    more(log, 1)
+    key = goodbye(log, clock)
+    said = bytes(store.get(key).data)
+    for seq in range(3, 7):
+        store.delete(KEYS.commit(seq))
+    fresh = open_log(store, clock, follow=False, writer=b"B" * 16)
+    assert fresh.read_back.forget_lost_end(MemoryStore(), lambda end, seen: True)
+    fresh.follow()
+    assert claim(fresh).seq == 3
+    store.put(key, [said])
+    assert opened(store) == fresh.tip
+
+
+def test_what_is_archived_again_is_all_that_the_word_says(store: Counting, clock: ManualClock) -> None:
+    """The local fold is older: its file is saved now and then."""
+    log = open_log(store, clock)
+    claim(log)
+    more(log, 2)
+    local = MemoryStore()
+    ArchiveReader(store, KEYS, local, table_cache_bytes=1 << 20).at()
+    more(log, 2)
+    goodbye(log, clock)
+    for seq in (2, 3, 4):
+        store.delete(KEYS.commit(seq))
+    fresh, asked = open_log(store, clock, follow=False), list[tuple[int, int, int]]()
+    assert not fresh.read_back.forget_lost_end(
+        local, lambda end, seen: asked.append((end.seq, seen.seq, seen.progress[1].physical_offset)) or False
+    )
+    assert asked == [(1, 4, 400)]
+
+
+def test_a_later_beat_that_says_the_same_was_answered_too(store: Counting, clock: ManualClock) -> None:
+    """Its writer lived on while another one waited."""
+    log = ended(store, clock)
+    store.delete(KEYS.commit(4))
+    fresh = open_log(store, clock, follow=False, writer=b"B" * 16)
+    assert fresh.read_back.forget_lost_end(MemoryStore(), lambda end, seen: True)
+    beats = Beats(log, clock, 20)
+    beats.goodbye()
+    beats.goodbye()
+    fresh.follow()
+    claim(fresh)
+    assert opened(store) == fresh.tip
+
+
+def test_a_look_that_takes_days_takes_nothing_for_lost_that_was_collected(
+    store: Counting, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, listing, waited = ended(store, clock), store.list, list[str]()
+
+    def slow(prefix: str, **how: Any) -> Iterator[Stored]:
+        if prefix == KEYS.key(BEAT_PREFIX) and not waited:
+            waited.append(prefix)
+            more(log, 3)
+            beats = Beats(log, clock, 20)
+            beats.goodbye()
+            beats.goodbye()
+            write_checkpoint(store, KEYS, log.store.snapshot(), None, lambda: KEYS.shard(1, b"s" * 16))
+            for seq in (5, 6):
+                store.delete(KEYS.commit(seq))
+        return listing(prefix, **how)
+
+    monkeypatch.setattr(store, "list", slow)
+    assert opened(store) == log.tip
+    assert waited
+
+
+def test_repair_hears_no_word_about_commits_before_the_lost_one(
+    store: Counting, clock: ManualClock, tmp_path: Path
+) -> None:
+    """The local fold knows of more than the last beat: a writer that ends without a goodbye."""
+    scene, local = Scene(store, clock, tmp_path, inline=False), MemoryStore()
+    daemon = scene.start(5, local)
+    scene.broker.send(body=b"before the beat")
+    daemon.settle()
+    beats = Beats(daemon.log, clock, 20)
+    for _ in range(2):
+        clock.advance(20)
+        beats.step()
+    word = word_behind(daemon.log.reader, -1)
+    assert word is not None
+    for flush in range(3):
+        scene.broker.send(queue_id=flush % 2, body=b"behind it, %d" % flush)
+        daemon.settle()
+    tip = daemon.log.tip
+    daemon.close()
+    assert tip is not None
+    assert tip.seq > word.seq + 1
+    rows = scene.read()
+    for seq in range(word.seq, tip.seq + 1):
+        store.delete(KEYS.commit(seq))
+    mender = scene.mender(local)
+    mender.mend(mender.plan())
+    head = opened(store)
+    assert head is not None
+    assert head.seq == tip.seq
+    assert scene.read() == rows
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_repair_believes_the_local_fold_beside_the_word(
+    store: Counting, clock: ManualClock, tmp_path: Path, *, inline: bool
+) -> None:
+    """The word has the mark of the lost commit itself: to the local fold it says nothing new."""
+    scene = Scene(store, clock, tmp_path, inline=inline)
+    store.delete(KEYS.commit(scene.last))
+    (step,) = scene.mender(scene.local).plan()
+    assert (step.source, step.exact, step.fold_again) == (
+        (None, False, True) if inline else ("the local state", True, False)
+    )

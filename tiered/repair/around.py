@@ -77,11 +77,11 @@ class Surroundings:
                 found = self._reader.read(number)
                 if found is not None:
                     yield found.commit
-        yield from self._said(seq + FOLLOWING)
+        yield from self._said(seq, seq + FOLLOWING)
 
-    def _said(self, last: int) -> Iterator[Commit]:
-        """The writer's word, if it lies behind commits up to ``last``."""
-        if self.word is not None and self.word.seq <= last:
+    def _said(self, seq: int, last: int) -> Iterator[Commit]:
+        """The writer's word of commit ``seq`` or later ones, up to ``last``."""
+        if self.word is not None and seq <= self.word.seq <= last:
             yield self.word.following(self._identity.archive_id)
 
     def behind(self, seq: int, last: int, damaged: AbstractSet[int]) -> Iterator[Commit]:
@@ -91,7 +91,7 @@ class Surroundings:
             found = None if number in unread else self._reader.read(number)
             if found is not None:
                 yield found.commit
-        yield from self._said(last)
+        yield from self._said(seq, last)
 
     def end(self, seq: int) -> int:
         """The last commit behind ``seq`` that can be read without a hole."""

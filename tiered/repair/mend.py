@@ -294,7 +294,10 @@ class Mender:
         state = ArchiveState(base)
         if later is not None:
             with contextlib.suppress(Corrupt, NotFound, Refused):
-                for edits in derive(state, later.state, seq, following, self._objects):
+                written = [
+                    commit for commit in following if commit.commit_id != ZERO_ID
+                ]  # the word names ours
+                for edits in derive(state, later.state, seq, written, self._objects):
                     yield later.name, edits
         with contextlib.suppress(Corrupt, NotFound, Refused):
             for edits in infer(state, seq, strays, following, self._objects):

@@ -17,7 +17,7 @@ from tiered.archive.log.planned import PlannedCommit
 from tiered.archive.log.reader import LogReader, commits_lost
 from tiered.archive.log.resending import Resending
 from tiered.archive.log.standin import stand_in
-from tiered.archive.log.word import word_behind
+from tiered.archive.log.word import Word, word_behind
 from tiered.archive.state.scope import Scope
 from tiered.archive.state.values import Head
 from tiered.archive.state.view import ArchiveState
@@ -144,13 +144,12 @@ class CommitReadBack:
         end = LogReader(reader.provider, reader.keys, reader.identity, hears=False).fold(
             PartialStore(Scope({}))
         )
-        word = None if end is None else word_behind(reader, end.seq)
-        if seen is None and end is not None and word is not None and word.progress is not None:
-            progress = {**end.progress, word.progress.lineage: word.progress}
-            seen = replace(end, seq=word.seq, lineage=word.progress.lineage, progress=progress)
-        if end is None or seen is None:
+        if end is None:
             return False
-        if not 0 < seen.seq - end.seq <= READ_BACK_COMMITS or not has_all(end, seen):
+        word = word_behind(reader, end.seq)
+        if word is not None and (seen is None or seen.seq < word.seq):
+            seen = _as_said(end, word)
+        if seen is None or not 0 < seen.seq - end.seq <= READ_BACK_COMMITS or not has_all(end, seen):
             return False
         reader.answered = word
         store.clear()
@@ -251,3 +250,11 @@ class CommitReadBack:
         if not self._is_ours(each.seq, each.commit_id):
             raise vanished
         log.warning("a commit that the store had not kept was put again", extra={"key": key})
+
+
+def _as_said(end: Head, word: Word) -> Head | None:
+    """How far the log was by the writer's word, ``end`` being what is there; ``None`` where it does not tell."""
+    if word.progress is None:
+        return None
+    progress = {**end.progress, word.progress.lineage: word.progress}
+    return replace(end, seq=word.seq, lineage=word.progress.lineage, progress=progress)

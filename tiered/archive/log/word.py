@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tiered.archive.keys import BEAT_PREFIX, BeatKey, parse
@@ -36,7 +36,7 @@ class Word:
     """That commit ``seq``, and all before it, were in the log, and how far the broker's log was archived then. ``epoch_seq``,
     ``opened_ms`` and ``writer_id`` tell the epoch from another one with its number."""
 
-    key: str
+    key: str = field(compare=False)
     epoch: int
     seq: int
     commit_id: bytes
@@ -114,6 +114,10 @@ def _is_of_this_log(reader: LogReader, word: Word, last: int) -> bool:
         newest = reader.read(last)
         if newest is not None and newest.commit.epoch != word.epoch:
             return newest.commit.epoch < word.epoch
+        if (
+            newest is not None and word.epoch_seq > last
+        ):  # of an opening that was lost: the epoch has another one
+            return False
         opening = reader.read(word.epoch_seq)
         if opening is not None:
             times = [e.row(0)["store_time_ms"] for e in opening.commit.edits if e.kind is EditKind.OPEN_EPOCH]
