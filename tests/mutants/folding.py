@@ -297,9 +297,51 @@ MUTANTS = (
     ),
     Mutant(
         "tiered/opening/compare.py",
-        "    return min(reached, source.max_offset()) >= max(first, last)\n",
-        "    return True\n",
+        "    if min(reached, source.max_offset()) < max(first, last):\n",
+        "    if False:\n",
         "tests/unit/test_lineage.py::test_whether_broker_and_hold_have_every_byte_between_two_heads",
+    ),
+    Mutant(
+        "tiered/opening/compare.py",
+        "    return check_mark(source, seen.progress[lineage]) is not MarkVerdict.MISMATCH\n",
+        "    return True\n",
+        "tests/unit/test_lineage.py::test_other_bytes_in_the_place_of_what_was_archived_are_not_what_was_there",
+    ),
+    Mutant(
+        "tiered/archive/log/readback.py",
+        "        if word is not None and (seen is None or seen.seq < word.seq):\n",
+        "        if word is not None and seen is None:\n",
+        "tests/unit/test_archive_word.py::test_what_is_archived_again_is_all_that_the_word_says",
+    ),
+    Mutant(
+        "tiered/archive/log/reader.py",
+        "            if found is None and self.checkpoint_above(reached):\n",
+        "            if False:\n",
+        "tests/unit/test_archive_word.py::test_a_look_that_takes_days_takes_nothing_for_lost_that_was_collected",
+    ),
+    Mutant(
+        "tiered/archive/log/word.py",
+        "    key: str = field(compare=False)\n",
+        "    key: str\n",
+        "tests/unit/test_archive_word.py::test_a_later_beat_that_says_the_same_was_answered_too",
+    ),
+    Mutant(
+        "tiered/archive/log/word.py",
+        "        if newest is not None and word.epoch_seq > last:",
+        "        if False:",
+        "tests/unit/test_archive_word.py::test_a_word_of_an_opening_that_was_lost_says_nothing_of_the_one_that_has_its_number",
+    ),
+    Mutant(
+        "tiered/repair/around.py",
+        "        if self.word is not None and seq <= self.word.seq <= last:\n",
+        "        if self.word is not None and self.word.seq <= last:\n",
+        "tests/unit/test_archive_word.py::test_repair_hears_no_word_about_commits_before_the_lost_one",
+    ),
+    Mutant(
+        "tiered/repair/mend.py",
+        "derive(state, later.state, seq, written, self._objects)",
+        "derive(state, later.state, seq, following, self._objects)",
+        "tests/unit/test_archive_word.py::test_repair_believes_the_local_fold_beside_the_word",
     ),
     Mutant(
         "tiered/archive/log/line.py",

@@ -546,3 +546,17 @@ def test_whether_broker_and_hold_have_every_byte_between_two_heads(case: Case) -
     again = case.daemon().source
     assert not has_all(again, at(0), seen)
     assert has_all(again, at(first), seen)
+
+
+def test_other_bytes_in_the_place_of_what_was_archived_are_not_what_was_there(case: Case) -> None:
+    """Without its newest commits the archive would not know that the broker lost them as well."""
+    case.broker.send(body=b"kept")
+    end = case.archive_all().state.head()
+    lost = case.broker.send(body=b"lost")
+    seen = case.archive_all().state.head()
+    assert end is not None
+    assert seen is not None
+    assert has_all(case.daemon().source, end, seen)
+    case.broker.crash(lost.physical_offset)
+    case.broker.send(body=b"anew")
+    assert not has_all(case.daemon().source, end, seen)

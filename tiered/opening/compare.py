@@ -12,6 +12,7 @@ from tiered.model import PhysicalOffset
 from tiered.opening.lineage import BrokerComparison, ComparedLog, Relation, compare, rewritten
 from tiered.opening.rewind import archived_from
 from tiered.source.base import LogFiles
+from tiered.source.marks import MarkVerdict, check_mark
 
 
 class DatedLog(ComparedLog, LogFiles, Protocol):
@@ -53,7 +54,8 @@ def compare_with_archive(
 
 
 def has_all(source: DatedLog, end: Head, seen: Head) -> bool:
-    """Whether the broker or its hold has every byte from where ``end`` stands to where ``seen`` does, in one lineage."""
+    """Whether the broker or its hold has every byte from where ``end`` stands to where ``seen`` does, in one lineage, and not
+    others in their place: the broker lost its tail, too, and wrote on."""
     lineage = seen.lineage
     if end.lineage != lineage or lineage not in end.progress or lineage not in seen.progress:
         return False
@@ -62,7 +64,9 @@ def has_all(source: DatedLog, end: Head, seen: Head) -> bool:
     for file in source.files():
         if file.base <= reached < file.end:
             reached = file.end - file.missing
-    return min(reached, source.max_offset()) >= max(first, last)
+    if min(reached, source.max_offset()) < max(first, last):
+        return False
+    return check_mark(source, seen.progress[lineage]) is not MarkVerdict.MISMATCH
 
 
 def rewritten_gap(source: ComparedLog, state: ArchiveState, lineage: int) -> PhysicalOffset | None:

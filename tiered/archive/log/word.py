@@ -114,9 +114,7 @@ def _is_of_this_log(reader: LogReader, word: Word, last: int) -> bool:
         newest = reader.read(last)
         if newest is not None and newest.commit.epoch != word.epoch:
             return newest.commit.epoch < word.epoch
-        if (
-            newest is not None and word.epoch_seq > last
-        ):  # of an opening that was lost: the epoch has another one
+        if newest is not None and word.epoch_seq > last:  # that opening is lost: the epoch has another
             return False
         opening = reader.read(word.epoch_seq)
         if opening is not None:
