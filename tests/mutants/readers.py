@@ -166,6 +166,18 @@ MUTANTS = (
         "tests/scenes/test_gateway_compacted.py::test_all_pages_together_are_what_a_fold_keeps",
     ),
     Mutant(
+        "tiered/store/compactedpages.py",
+        "        start = max(offset, known.min_offset)\n",
+        "        start = known.min_offset\n",
+        "tests/scenes/test_gateway_compacted.py::test_who_asks_for_what_came_since_reads_no_more_than_that",
+    ),
+    Mutant(
+        "tiered/store/compactedpages.py",
+        "            if before is None or kept.start <= before.start or not self._is_fresh(before):\n",
+        "            if True:\n",
+        "tests/scenes/test_gateway_compacted.py::test_who_asks_for_what_came_since_reads_no_more_than_that",
+    ),
+    Mutant(
         "tiered/archive/read/verify.py",
         "                elif item.retired_by is None and stored.length > item.length:\n",
         "                elif False:\n",

@@ -19,6 +19,8 @@ from tests.kit.httpscene import serving
 from tests.kit.keyed import folded, send_keyed
 from tests.kit.readstore import reader_follower
 from tiered.archive.read.compaction import CompactedQueue
+from tiered.archive.read.flatfile import RunReader, Stretch
+from tiered.archive.state.values import RunState
 from tiered.codec.record.message import decode_message
 from tiered.settings import MIB, Settings
 from tiered.store import compactedpages
@@ -105,8 +107,39 @@ def test_a_queue_is_decided_once_for_all_its_pages(keyed: Scene, monkeypatch: py
             for m in (*first["messages"], *second["messages"])
         }
         assert set(wanted(keyed)) <= set(given.items())
-        assert served.json(f"{PATH}?count=5")["commit"] in commits
-        assert len(decided) == 2
+        for _ in range(2):
+            assert served.json(f"{PATH}?count=5")["commit"] in commits
+            assert len(decided) == 3, "what lies before the second page was not looked at again for it"
+
+
+def test_who_asks_for_what_came_since_reads_no_more_than_that(
+    keyed: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, stretches = list[int](), RunReader.stretches
+
+    def counted(self: RunReader, run: RunState, first: int, end: int) -> Iterator[Stretch]:
+        for stretch in stretches(self, run, first, end):
+            read.append(len(stretch))
+            yield stretch
+
+    monkeypatch.setattr(RunReader, "stretches", counted)
+    with pages(keyed) as served:
+        whole = served.json(f"{PATH}?count=1000")
+        at = whole["next_offset"]
+        for number in range(4):
+            send_keyed(keyed, random.Random(number), 3, 40)
+            keyed.clock.advance(5)
+            read.clear()
+            found, _ = read_on(served, 2, at)
+            assert sum(read) <= 3 * 3, "three messages for each of at most three pages"
+            assert found == [row for row in wanted(keyed) if row[0] >= at]
+            at = served.json(f"{PATH}?offset=100000")["next_offset"]
+            again = served.json(f"{PATH}?count=5&offset={whole['min_offset']}")
+            assert again["commit"] == whole["commit"], "its pages are kept beside"
+        keyed.clock.advance(KEPT_SECONDS)
+        found, _ = read_on(served, 1000, at - 1)
+        assert found == [row for row in wanted(keyed) if row[0] >= at - 1]
+        assert read_on(served, 7)[0] == wanted(keyed)
 
 
 def test_what_is_read_for_a_page_is_bounded(keyed: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,11 +64,12 @@ def decided_at(
     queue: MessageQueue,
     *,
     memory_bytes: int,
+    start: int = 0,
     progress: Callable[[int], None] = lambda offsets: None,
 ) -> tuple[DecidedMessages, Iterator[Ints]]:
-    """What is kept of a queue at the commit of a view: how to read it, and its offsets, some at a time. What has to be read to
-    know that is read by then."""
-    found = CompactedQueue(view, queue, memory_bytes=memory_bytes, progress=progress)
+    """What is kept of a queue from ``start`` on, at the commit of a view: how to read it, and its offsets, some at a time. What
+    has to be read to know that is read by then."""
+    found = CompactedQueue(view, queue, memory_bytes=memory_bytes, start=start, progress=progress)
     offsets = found.offsets()
     first = next(offsets, None)
     return DecidedMessages(view, queue, found), offsets if first is None else chain((first,), offsets)

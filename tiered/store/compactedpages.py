@@ -30,7 +30,10 @@ TIERED_READ = "tiered read --compacted reads any queue"
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
+    """``start``: what was decided begins there."""
+
     decided: DecidedMessages
+    start: int
     offsets: Ints
     since: float
 
@@ -59,9 +62,8 @@ class CompactedPages:
         with self._deciding:
             kept = self._good(queue, offset)
             if kept is None:
-                kept = self._follower.answered(lambda: self._decide(queue))
-                with self._lock:
-                    self._kept[queue] = kept
+                kept = self._follower.answered(lambda: self._decide(queue, offset or 0))
+                self._keep(queue, kept)
         begin = 0 if offset is None else int(np.searchsorted(kept.offsets, offset))
         some = kept.offsets[begin : begin + count]
         decided = copy.copy(kept.decided)  # it goes on to newer views while it is read
@@ -80,20 +82,35 @@ class CompactedPages:
         view = self._follower.ready()
         known = view.known(queue)
         if known is None or not kept.decided.stands(view):
+            with self._lock:
+                self._kept.pop(queue, None)
+            return None
+        if kept.start > max(offset or 0, known.min_offset):
             return None
         if known.max_offset == kept.decided.end and known.min_offset == kept.decided.first:
             return kept
-        fresh = self._clock.monotonic() - kept.since < KEPT_SECONDS
+        fresh = self._is_fresh(kept)
         return kept if fresh and offset is not None and offset < kept.decided.end else None
 
-    def _decide(self, queue: MessageQueue) -> _Kept:
+    def _is_fresh(self, kept: _Kept) -> bool:
+        return self._clock.monotonic() - kept.since < KEPT_SECONDS
+
+    def _keep(self, queue: MessageQueue, kept: _Kept) -> None:
+        """For the next pages; but what is good for pages before it stays."""
+        with self._lock:
+            before = self._kept.get(queue)
+            if before is None or kept.start <= before.start or not self._is_fresh(before):
+                self._kept[queue] = kept
+
+    def _decide(self, queue: MessageQueue, offset: int) -> _Kept:
         view = self._follower.ready()
         known = view.known(queue)
         if known is None or known.generation is None:
             raise NotFound("this queue is not archived", topic=queue.topic, queue=queue.queue_id)
         _check_bytes(known)
-        decided, found = decided_at(view, queue, memory_bytes=self._memory_bytes)
-        return _Kept(decided, self._bounded(queue, found), self._clock.monotonic())
+        start = max(offset, known.min_offset)
+        decided, found = decided_at(view, queue, memory_bytes=self._memory_bytes, start=start)
+        return _Kept(decided, start, self._bounded(queue, found), self._clock.monotonic())
 
     def _bounded(self, queue: MessageQueue, found: Iterator[Ints]) -> Ints:
         """All these offsets. ``BadRequest`` if they are more than there is memory for."""

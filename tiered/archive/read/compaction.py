@@ -40,7 +40,8 @@ class CompactedQueue:
     message without a key is not kept either. Of one thread.
 
     ``memory_bytes`` bounds what keys take in memory; ``directory`` is where more of them lie (``None``: where the system keeps
-    temporary files). ``offsets`` is asked first of all: it reads every record once.
+    temporary files). ``start``: messages from this offset on alone, which is all that it takes to know what is kept of them.
+    ``offsets`` is asked first of all: it reads every record once.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class CompactedQueue:
         *,
         memory_bytes: int,
         directory: str | None = None,
+        start: int = 0,
         progress: Callable[[int], None] = lambda offsets: None,
     ) -> None:
         self._reader = RunReader(view.state, view.objects)
+        self._start = start
         known = view.known(queue)
         generation = None if known is None else known.generation
-        self._runs = [] if generation is None else list(view.state.runs(queue, generation))
+        self._runs = [] if generation is None else list(view.state.runs(queue, generation, from_offset=start))
         self._memory_bytes = memory_bytes
         self._directory = directory
         self._progress = progress
@@ -67,17 +70,17 @@ class CompactedQueue:
         answered then, since the newest of a key may be what is missing."""
         if not self._runs:
             return
-        first, end = self._runs[0].start, self._runs[-1].end
+        first, end = max(self._start, self._runs[0].start), self._runs[-1].end
         with ExitStack() as stack:
             bits = self._bits(stack, end - first)
             entries = KeyEntries(
                 stack, self._memory_bytes, sum(run.rows for run in self._runs), self._directory
             )
             for run in self._runs:
-                for stretch in self._reader.stretches(run, run.start, run.end):
+                for stretch in self._reader.stretches(run, max(first, run.start), run.end):
                     found = key_entries(stretch, run.start)
                     self.without_key += len(stretch) - len(found)
-                    entries.add(found)
+                    entries.add(found[found["message"] >= 2 * first])
                     self._progress(stretch.next_offset - first)
             for part in entries.parts():
                 at = newest_messages(part) - first
