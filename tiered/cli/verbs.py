@@ -108,7 +108,7 @@ EXAMPLES: Mapping[str, str] = {
     "serve": f"serve {_AT}",
     "nodes": f"nodes {_AT}",
     "placement": f"placement {_AT}",
-    "replay": f"replay status {_AT}",
+    "replay": f"replay status --store ~/store {_AT}",
     "kv": "kv put settings colour blue",
     "sink": f"sink add copy --kind file --option location=file:///data/out {_AT}",
     "table": f"table enable iceberg {_AT}",
