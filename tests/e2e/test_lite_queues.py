@@ -133,7 +133,9 @@ def test_the_clients_own_consumer_reads_a_lite_queue_from_its_beginning(scene: S
         outcome = client.run("pull", n=len(expected) - first, **options)
     got = [(line["queue_id"], line["queue_offset"], line["store_timestamp"]) for line in outcome.lines()]
     assert got == expected[first:]
-    assert set(outcome.summary["statuses"]) == {"FOUND"}
+    # a pull that was told to try again failed, and was made again: nothing but that and messages
+    assert "FOUND" in outcome.summary["statuses"]
+    assert set(outcome.summary["statuses"]) <= {"FOUND", "FAILED"}
 
 
 def test_its_table_and_a_reset_of_it_reach_into_the_archive(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from tests.kit.command import tiered_process
 from tests.kit.daemonproc import TIERED, wait_for
 from tests.kit.oracle import Oracle, compare, opened, scan_log
 from tests.kit.process import Child
-from tiered.cli.main import EXIT_CODES
+from tiered.cli.verbs import EXIT_CODES
 
 
 def log_end(store: Path) -> int:

@@ -778,6 +778,7 @@ def test_what_the_broker_lost_is_told_once_among_the_messages(
     assert dict(mark.headers) == {
         "rocketmq.marker": b"rewound", "rocketmq.topic": queue.topic.encode(), "rocketmq.queue": b"1",
         "rocketmq.from": b"1", "rocketmq.to": b"3", "rocketmq.generation": b"7",
+        "rocketmq.sink": place.sink_id.hex()[:12].encode(),
     }  # fmt: skip
 
 
