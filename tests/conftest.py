@@ -27,6 +27,7 @@ from tests.kit import cache, classarchive, drawn, kept, passedbefore, powercut, 
 from tests.kit.broker import Broker, NameServer
 from tests.kit.install import InstallError, install
 from tests.kit.warm import WARM
+from tiered.clock import ManualClock
 
 INSTALLED = tuple(dict.fromkeys(counterpart.tier for counterpart in cache.COUNTERPARTS.values()))
 GIVEN: Mapping[str, Callable[[], str | None]] = {
@@ -244,6 +245,20 @@ class _Workers:
                 return scope(nodeid)
 
         return ByServer(config, log)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that the test moves."""
+    return ManualClock(1_700_000_060_000)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> Any:
+    """An empty store in memory that counts what it is asked (``tests.kit.assemble.Counting``)."""
+    from tests.kit.assemble import memory
+
+    return memory(clock)
 
 
 @pytest.fixture(scope="session")

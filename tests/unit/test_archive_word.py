@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.assemble import KEYS, Counting, Heard, assemble, live_rows, memory, open_log, put
+from tests.kit.assemble import KEYS, Counting, Heard, assemble, live_rows, open_log, put
 from tests.kit.pipeline import Crafted
 from tiered.archive.checkpoint.store import write_checkpoint
 from tiered.archive.keys import BEAT_PREFIX
@@ -28,16 +28,6 @@ from tiered.metadata.memory import MemoryStore
 from tiered.provider.base import Stored
 from tiered.repair.mend import Mender
 from tiered.settings import MIB
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_060_000)
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Counting:
-    return memory(clock)
 
 
 def claim(log: CommitLog) -> Head:

@@ -27,16 +27,6 @@ def broker(tmp_path: Path) -> Crafted:
     return made
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_060_000)
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Counting:
-    return memory(clock)
-
-
 def check(broker: Crafted, assembly: Assembly) -> None:
     expected = {
         q: [(r.generation, r.queue_offset, r.raw) for r in v.rows] for q, v in broker.oracle().queues.items()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kit.assemble import KEYS, Assembly, Counting, assemble, memory
+from tests.kit.assemble import KEYS, Assembly, Counting, assemble
 from tests.kit.pipeline import Crafted
 from tiered import crashpoint
 from tiered.archive.log.writer import Claim
@@ -28,16 +28,6 @@ OBJECTS = {
     "object_bytes": 65_536,
     "block_bytes": 4096,
 }
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_060_000)
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Counting:
-    return memory(clock)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.assemble import Assembly, Counting, assemble, memory, progress_of
+from tests.kit.assemble import Assembly, Counting, assemble, progress_of
 from tests.kit.pipeline import PREPARED, ROLLBACK, Crafted
 from tiered.archive.state.keys import QUEUE
 from tiered.clock import ManualClock
@@ -24,16 +24,6 @@ Make = Callable[..., Assembly]
 @pytest.fixture
 def broker(tmp_path: Path) -> Crafted:
     return Crafted(tmp_path / "store", file_bytes=1 << 20)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_060_000)
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Counting:
-    return memory(clock)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.assemble import Assembly, Counting, assemble, memory
+from tests.kit.assemble import Assembly, Counting, assemble
 from tests.kit.litebroker import LiteBroker
 from tiered.archive.state.aliases import alias_runs, lite_queue, lite_queues
 from tiered.clock import ManualClock
@@ -26,16 +26,6 @@ Make = Callable[..., Assembly]
 @pytest.fixture
 def broker(tmp_path: Path) -> LiteBroker:
     return LiteBroker(tmp_path / "store")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_700_000_060_000)
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> Counting:
-    return memory(clock)
 
 
 @pytest.fixture

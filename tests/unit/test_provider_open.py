@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ import pytest
 from botocore.awsrequest import AWSRequest
 
 from tests.kit.fakes3 import FakeS3
+from tests.kit.peer import peer
 from tiered.clock import ManualClock
 from tiered.errors import Denied, Invalid, TieredError, Unavailable
 from tiered.provider.base import Provider
@@ -275,28 +275,14 @@ def test_without_an_endpoint_of_its_own_nothing_is_asked_but_aws(
     """By a proxy that sees every name that is asked for."""
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     asked = list[str]()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{listener.getsockname()[1]}")
-
-        def proxy() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    asked.append(connection.recv(4096).decode().split("\r\n")[0])
-
-        thread = threading.Thread(target=proxy, daemon=True)
-        thread.start()
+    with peer(lambda at: asked.append(at.recv(4096).decode().split("\r\n")[0])) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy}")
         provider = open_driver(
             url, Store(region="eu-west-1", access_key_id="a", secret_access_key="b"), CLOCK
         )
         with pytest.raises(Unavailable):
             provider.get("k", 0, 3)
         provider.close()
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
     assert asked
     assert {line.split()[1] for line in asked} == {"s3.eu-west-1.amazonaws.com:443"}
 

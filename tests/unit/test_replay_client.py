@@ -7,14 +7,14 @@ import hashlib
 import hmac
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from tests.kit.fakebroker import FakeBroker
+from tests.kit.peer import peer
 from tiered.broker.client import Dial, RemotingClient, Request
 from tiered.broker.questions import Broker, parse
 from tiered.clock import SystemClock
@@ -22,30 +22,6 @@ from tiered.codec.remoting.frame import RESPONSE, Command, FrameReader, decode_c
 from tiered.codec.remoting.signing import Credentials, signature
 from tiered.errors import Corrupt, Invalid, Unavailable
 from tiered.text.addresses import split_address
-
-
-@contextmanager
-def peer(behave: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that does one thing with each connection."""
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                behave(connection)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(5)
 
 
 def requests(connection: socket.socket, count: int) -> list[Command]:
