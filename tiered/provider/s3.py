@@ -58,7 +58,7 @@ MAX_PARTS = 10_000
 RENEW_SECONDS = 1.0
 """Between two looks for other credentials, while the store refuses those that there are."""
 
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
+_TOTAL = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
 _FOREIGN = (
     sdk.BotoCoreError,
     sdk.ClientError,
@@ -295,8 +295,8 @@ class S3Provider:
                 if status_of(error.response) != 416:
                     raise
                 # The range starts at or behind the end: an answer, not an error.
-                told = _CONTENT_RANGE.match(headers_of(error.response).get("content-range", ""))
-                total = int(told[3]) if told else None
+                told = _TOTAL.match(headers_of(error.response).get("content-range", ""))
+                total = int(told[1]) if told else None
                 require_no_bytes(first, count, total)
                 return Fetched(b"", total, self._date_ms(error.response))
             with response["Body"] as body:

@@ -294,9 +294,8 @@ class Mender:
         state = ArchiveState(base)
         if later is not None:
             with contextlib.suppress(Corrupt, NotFound, Refused):
-                written = [
-                    commit for commit in following if commit.commit_id != ZERO_ID
-                ]  # the word names ours
+                # without the writer's word: its mark is of this commit, not of one behind it
+                written = [commit for commit in following if commit.commit_id != ZERO_ID]
                 for edits in derive(state, later.state, seq, written, self._objects):
                     yield later.name, edits
         with contextlib.suppress(Corrupt, NotFound, Refused):

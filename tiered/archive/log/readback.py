@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tiered.archive.checkpoint.partial import PartialStore
@@ -242,11 +243,9 @@ class CommitReadBack:
             raise vanished  # another disk lies there, and this one comes back
         if not there:
             raise commits_lost(self._reader.keys, each.seq - 1, each.seq + 1)
-        try:
+        with suppress(Conflict):  # by now something is there
             bind(self._reader.provider, key, [before] if each.seq else [])
             self._reader.provider.put(key, [each.data], create_only=True)
-        except Conflict:
-            pass  # by now something is there
         if not self._is_ours(each.seq, each.commit_id):
             raise vanished
         log.warning("a commit that the store had not kept was put again", extra={"key": key})
